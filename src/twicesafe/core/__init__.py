@@ -1,0 +1,1 @@
+"""The protocol. Standard library only; no clock, randomness, sockets, async or logging: time and tokens come in."""

@@ -1,0 +1,365 @@
+"""The server side of one keyed request, as a generator: it yields what is to be done and is sent what happened.
+
+Shells perform, this decides. A driver is a loop of a dozen lines: perform the step, `send()` its result, or `throw()`
+the StoreError it met. Closing the generator at any yield loses nothing that the store does not know: what happens then
+is lifecycle.AFTER_CRASH.
+
+The order of the house: claim, run, record, send. Nothing after the run ever leads to a second run by this exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final, NamedTuple, TypeAlias
+
+from twicesafe.core.capture import Raised, Responded
+from twicesafe.core.claims import Claim, Claimed, Existing, Found
+from twicesafe.core.lifecycle import Verdict, decide
+from twicesafe.core.policy import REFUSED_BEFORE_WORK, Policy
+from twicesafe.core.problems import PROBLEMS, REPLAYED, problem
+from twicesafe.core.record import Effects, HeaderLines, Instant, Micros, Ownership, Record, StoredResponse
+from twicesafe.core.replay import remembered
+from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreError
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """Run the handler. Sent back: Responded or Raised. `previous` is what a lost run left, for resuming."""
+
+    ownership: Ownership
+    previous: Record | None
+
+
+class Complete(NamedTuple):
+    """Record the answer for good. In a transaction: `keep_effects` False rolls the effects back first, then records."""
+
+    ownership: Ownership
+    response: StoredResponse
+    key_us: Micros
+    body_us: Micros
+    keep_effects: bool = True
+
+
+class StartAnswer(NamedTuple):
+    """Record the answer's head; its body is about to flow live. In a transaction this is a Complete."""
+
+    ownership: Ownership
+    response: StoredResponse
+
+
+class Flow(NamedTuple):
+    """Let the held-back head and body through, and all that follows. Sent back: Responded or Raised, at its end."""
+
+
+class Release(NamedTuple):
+    """Forget the claim: provably nothing happened. In a transaction: roll back."""
+
+    ownership: Ownership
+
+
+class Hold(NamedTuple):
+    """Record the outcome as unknown."""
+
+    ownership: Ownership
+
+
+class Read(NamedTuple):
+    """Read the row as it stands, in a transaction of its own. Sent back: Found."""
+
+    digest: bytes
+
+
+class Wait(NamedTuple):
+    """Let time pass, holding nothing of the store's."""
+
+    microseconds: Micros
+
+
+class Notice(NamedTuple):
+    """Something for the observers. `loud` things need a human."""
+
+    name: str
+    loud: bool = False
+
+
+Step: TypeAlias = Claim | Run | Complete | StartAnswer | Flow | Release | Hold | Read | Wait | Notice
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+class Forward(NamedTuple):
+    """Send what the handler answered, as it stands (after Flow: it has been sent)."""
+
+
+class Answer(NamedTuple):
+    """Send this instead of running, or instead of what the handler answered. `error` is raised on after sending."""
+
+    status: int
+    headers: HeaderLines
+    body: bytes
+    kind: str
+    error: BaseException | None = None
+
+
+class Propagate(NamedTuple):
+    """Let the handler's own exception through; nothing is recorded under the key."""
+
+    error: BaseException
+
+
+Result: TypeAlias = Forward | Answer | Propagate
+
+FORWARD: Final = Forward()
+FLOW: Final = Flow()
+
+RECORDING_ATTEMPTS: Final = 4
+"""The work is done; only its record is missing. 4 tries over some 0.35 s ride out a failover of a pooled connection."""
+CLAIM_ATTEMPTS: Final = 3
+FIRST_PAUSE: Final[Micros] = 50_000
+LONGEST_PAUSE: Final[Micros] = 500_000
+ONE_SECOND: Final[Micros] = 1_000_000
+
+Exchange: TypeAlias = Generator[Step, object, Result]
+
+
+def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
+    """One request from claim to answer. `usual_us`: how long this operation usually takes, 0 where not known yet."""
+    waited = failures = 0
+    pause = FIRST_PAUSE // 2
+    while True:
+        try:
+            found = yield claim
+        except AmbiguousWriteError:
+            # The claim may stand. The store recognises its own owner token when asked again.
+            failures += 1
+            if failures < CLAIM_ATTEMPTS:
+                continue
+            yield Notice("store.unavailable", loud=True)
+            return _problem("store-unavailable", policy, retry_after=1)
+        except StoreError:
+            yield Notice("store.unavailable", loud=True)
+            return _problem("store-unavailable", policy, retry_after=1)
+        if type(found) is Claimed:
+            return (yield from _run(claim, policy, found, usual_us))
+        assert type(found) is Existing, found
+        if found.verdict is Verdict.IN_PROGRESS and waited < policy.wait_us:
+            step = min(pause, policy.wait_us - waited)
+            yield Wait(step)
+            waited += step
+            pause = min(pause * 2, LONGEST_PAUSE)
+            continue
+        yield Notice(_NOTICES[found.verdict])
+        return _answer_for(found.verdict, found.record, found.now, policy, usual_us)
+
+
+def _run(claim: Claim, policy: Policy, claimed: Claimed, usual_us: Micros) -> Exchange:
+    own = claimed.ownership
+    if claimed.previous is not None:
+        yield Notice("claim.taken_over")
+    outcome = yield Run(own, claimed.previous)
+    if type(outcome) is Raised:
+        return (yield from _raised(claim, policy, own, outcome, usual_us))
+    assert type(outcome) is Responded, outcome
+    if outcome.streaming:
+        return (yield from _stream(claim, policy, own, outcome, usual_us))
+    if _nothing_done(outcome, policy):
+        yield from _try(Release(own))
+        return FORWARD
+    response = StoredResponse(
+        outcome.status, remembered(outcome.headers, store_cookies=policy.store_cookies), outcome.body
+    )
+    return (yield from _complete(claim, policy, own, response, FORWARD, usual_us))
+
+
+def _nothing_done(outcome: Responded, policy: Policy) -> bool:
+    """R15: whether this answer says that the handler did nothing, so that the key stays free."""
+    status = outcome.status
+    if outcome.repeatable or status in policy.released or status in policy.repeatable:
+        return True
+    if status < 400:
+        return False
+    if outcome.entered is None:
+        return status in REFUSED_BEFORE_WORK
+    return not outcome.entered
+
+
+def _complete(
+    claim: Claim, policy: Policy, own: Ownership, response: StoredResponse, result: Result, usual_us: Micros
+) -> Exchange:
+    """Record, and only then let `result` be sent. Never run twice because recording failed."""
+    transactional = claim.effects is Effects.TRANSACTIONAL
+    keep = response.status < 400 or response.status in policy.commits
+    step = Complete(own, response, policy.key_us, policy.body_us, keep)
+    pause = FIRST_PAUSE
+    for attempt in range(1, RECORDING_ATTEMPTS + 1):
+        try:
+            yield step
+        except LeaseLostError:
+            yield Notice("lease.lost", loud=True)
+            return (yield from _superseded(claim, policy, result, usual_us))
+        except AmbiguousWriteError:
+            if transactional:
+                return (yield from _commit_unknown(claim, policy, own, result))
+        except StoreError:
+            if transactional:
+                # The transaction is gone and its effects with it.
+                yield Notice("recording.failed", loud=True)
+                return _problem("store-unavailable", policy, retry_after=1)
+        else:
+            return result
+        if attempt < RECORDING_ATTEMPTS:
+            yield Wait(pause)
+            pause *= 2
+    yield Notice("recording.failed", loud=True)
+    yield from _try(Hold(own))
+    return result
+
+
+def _superseded(claim: Claim, policy: Policy, result: Result, usual_us: Micros) -> Exchange:
+    """The claim went to somebody else while this handler ran. There is one answer to an intent, and it is theirs."""
+    try:
+        found = yield Read(claim.digest)
+    except StoreError:
+        return _problem("outcome-unknown", policy)
+    assert type(found) is Found, found
+    verdict = decide(found.record, claim.fingerprint, b"", found.now)
+    if verdict is Verdict.FREE:
+        # Nobody remembers the key any more. A transaction was rolled back; otherwise the work was done here.
+        return (
+            _problem("store-unavailable", policy, retry_after=1) if claim.effects is Effects.TRANSACTIONAL else result
+        )
+    if verdict in (Verdict.TAKE_OVER, Verdict.HOLD, Verdict.SETTLE, Verdict.MISMATCH):
+        verdict = Verdict.UNKNOWN
+    return _answer_for(verdict, found.record, found.now, policy, usual_us)
+
+
+def _commit_unknown(claim: Claim, policy: Policy, own: Ownership, result: Result) -> Exchange:
+    """COMMIT was sent and its answer lost: the row, if it is there, carries my owner token (I1)."""
+    yield Notice("commit.unknown", loud=True)
+    pause = FIRST_PAUSE
+    for attempt in range(1, RECORDING_ATTEMPTS + 1):
+        try:
+            found = yield Read(claim.digest)
+        except StoreError:
+            found = None
+        if type(found) is Found and found.record is not None and found.record.owner == own.owner:
+            return result
+        if attempt < RECORDING_ATTEMPTS:
+            yield Wait(pause)
+            pause *= 2
+    return _problem("commit-unknown", policy, retry_after=1)
+
+
+def _raised(claim: Claim, policy: Policy, own: Ownership, outcome: Raised, usual_us: Micros) -> Exchange:
+    error = outcome.error if outcome.error is not None else IncompleteAnswerError()
+    if claim.effects is not Effects.OPAQUE or outcome.entered is False:
+        # Rolled back, resumable, or every call carries a derived key: run again. Or never entered: nothing happened.
+        yield from _try(Release(own))
+        return Propagate(error)
+    if not isinstance(error, Exception) or outcome.error is None or policy.unknown_on_error:
+        # Torn out of its work, or out of its answer: it may have done it.
+        yield Notice("outcome.unknown", loud=True)
+        yield from _try(Hold(own))
+        return Propagate(error)
+    status, headers, body = problem("handler-failed", header=policy.header, base=policy.problem_base)
+    response = StoredResponse(status, headers, body)
+    answer = Answer(status, headers, body, "handler-failed", error)
+    return (yield from _complete(claim, policy, own, response, answer, usual_us))
+
+
+def _stream(claim: Claim, policy: Policy, own: Ownership, head: Responded, usual_us: Micros) -> Exchange:
+    """The body flows live. What retries get is recorded before its first byte: done, body not kept (I11, R18)."""
+    lines = remembered(head.headers, store_cookies=policy.store_cookies)
+    begun = StoredResponse(head.status, lines, None)
+    if claim.effects is Effects.TRANSACTIONAL:
+        result = yield from _complete(claim, policy, own, begun, FORWARD, usual_us)
+        if result is FORWARD:
+            yield FLOW
+        return result
+    if _nothing_done(head, policy):
+        yield from _try(Release(own))
+        yield FLOW
+        return FORWARD
+    try:
+        yield StartAnswer(own, begun)
+    except LeaseLostError:
+        yield Notice("lease.lost", loud=True)
+        return (yield from _superseded(claim, policy, FORWARD, usual_us))
+    except StoreError:
+        yield Notice("recording.failed", loud=True)
+    end = yield FLOW
+    if type(end) is Raised:
+        yield Notice("outcome.unknown", loud=True)
+        yield from _try(Hold(own))
+        return Propagate(end.error if end.error is not None else IncompleteAnswerError())
+    assert type(end) is Responded, end
+    return (yield from _complete(claim, policy, own, begun._replace(body=end.body), FORWARD, usual_us))
+
+
+def _try(step: Release | Hold) -> Generator[Step, object, None]:
+    """A step whose failure changes nothing for the caller: the lease ends, and lifecycle.AFTER_CRASH decides."""
+    try:
+        yield step
+    except LeaseLostError:
+        yield Notice("lease.lost", loud=True)
+    except StoreError:
+        yield Notice("recording.failed", loud=True)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+_NOTICES: Final = {
+    Verdict.REPLAY: "replayed",
+    Verdict.GONE: "replayed.without_body",
+    Verdict.IN_PROGRESS: "conflict",
+    Verdict.MISMATCH: "mismatch",
+    Verdict.UNKNOWN: "outcome.unknown",
+}
+
+
+class IncompleteAnswerError(RuntimeError):
+    """The handler returned without finishing its answer."""
+
+    def __init__(self) -> None:
+        super().__init__("the application returned without completing its response")
+
+
+def _answer_for(verdict: Verdict, record: Record | None, now: Instant, policy: Policy, usual_us: Micros) -> Answer:
+    if verdict is Verdict.REPLAY:
+        assert record is not None and record.response is not None and record.response.body is not None
+        stored = record.response
+        return Answer(stored.status, (*stored.headers, REPLAYED), record.response.body, "replayed")
+    if verdict is Verdict.GONE:
+        return _without_body(record, policy)
+    if verdict is Verdict.IN_PROGRESS:
+        left = ONE_SECOND if record is None else record.lease_until - now
+        return _problem("in-progress", policy, retry_after=retry_after(left, usual_us))
+    if verdict is Verdict.MISMATCH:
+        return _problem("key-reused", policy)
+    return _problem("outcome-unknown", policy)
+
+
+def _without_body(record: Record | None, policy: Policy) -> Answer:
+    """Done: the status and the header lines still tell how; the body is replaced by a document that says so (R18)."""
+    status = 200 if record is None or record.response is None else record.response.status
+    kept = () if record is None or record.response is None else record.response.headers
+    headers = tuple(
+        [line for line in kept if not line[0].lower().startswith(b"content-") and line[0].lower() != b"etag"]
+    )
+    if status in (204, 205, 304):
+        return Answer(status, (*headers, REPLAYED), b"", "result-not-kept")
+    _, lines, body = problem("result-not-kept", header=policy.header, base=policy.problem_base, status=status)
+    return Answer(status, (*headers, *lines, REPLAYED), body, "result-not-kept")
+
+
+def retry_after(lease_left: Micros, usual_us: Micros) -> int:
+    """Whole seconds, at least 1: the smaller of the lease left and what the operation usually takes."""
+    wait = min(lease_left, usual_us or ONE_SECOND)
+    return max(1, -(-wait // ONE_SECOND))
+
+
+def _problem(kind: str, policy: Policy, *, retry_after: int | None = None) -> Answer:
+    assert kind in PROBLEMS, kind
+    status, headers, body = problem(kind, header=policy.header, base=policy.problem_base, retry_after=retry_after)
+    return Answer(status, headers, body, kind)

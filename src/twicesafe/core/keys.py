@@ -1,0 +1,174 @@
+"""Who a key belongs to, how it is written, and what is looked up.
+
+A key names an intent (R1). Bare and quoted forms of one key are one identity (R4); the format is checked before any
+look-up, so that every store gives the same answer. The only look-up value is the digest of the scoped key: parts are
+length-prefixed before hashing, so no two tuples can collide (R7), and no key is ever too long for an index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from hashlib import blake2b, sha256
+from typing import Final, NamedTuple
+
+from twicesafe.errors import ConfigurationError, InvalidKeyError, ScopeError
+
+MAX_KEY_LENGTH: Final = 255
+"""Stripe's, Whop's and ACP's limit, and the longest the field is used to. Shorter ones are a policy's choice."""
+
+MAX_SCOPE_LENGTH: Final = 255
+
+
+class KeySyntax(StrEnum):
+    """The published format of an operation's keys (R4)."""
+
+    OPAQUE = "opaque"
+    """1 to 255 printable ASCII characters, blanks inside allowed."""
+    UUID = "uuid"
+    """A UUID of any version in its hyphenated form; compared in lower case."""
+
+
+_OPAQUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
+_ESCAPED = re.compile(r'\\(["\\])')
+
+
+class KeyRule(NamedTuple):
+    """How an operation's keys are written. `max_length` counts characters after unquoting."""
+
+    syntax: KeySyntax = KeySyntax.OPAQUE
+    min_length: int = 1
+    max_length: int = MAX_KEY_LENGTH
+
+    def checked(self) -> KeyRule:
+        """This rule, or ConfigurationError."""
+        if not 1 <= self.min_length <= self.max_length <= MAX_KEY_LENGTH:
+            raise ConfigurationError(
+                f"key lengths must satisfy 1 <= min_length <= max_length <= {MAX_KEY_LENGTH}, "
+                f"not {self.min_length} to {self.max_length}"
+            )
+        return self
+
+
+def parse_key(lines: Sequence[bytes | str], rule: KeyRule) -> str | None:
+    """The key that these header lines (or other carrier values) name, or None when there is no line at all.
+
+    Two lines naming one key are one key; two naming different keys, and anything outside `rule`, are InvalidKeyError.
+    An empty value is an error and never "no key".
+    """
+    if not lines:
+        return None
+    key = _parse_one(lines[0], rule)
+    for line in lines[1:]:
+        if _parse_one(line, rule) != key:
+            raise InvalidKeyError("two different idempotency keys were sent with one request: send exactly one")
+    return key
+
+
+def _parse_one(line: bytes | str, rule: KeyRule) -> str:
+    if isinstance(line, bytes):
+        try:
+            text = line.decode("ascii").strip(" \t")
+        except UnicodeDecodeError:
+            raise InvalidKeyError("the idempotency key holds a character outside printable ASCII") from None
+    elif isinstance(line, str):
+        text = line.strip(" \t")
+    else:
+        raise InvalidKeyError(f"the idempotency key must be text, not {type(line).__name__}")
+    if text[:1] == '"':
+        quoted = _QUOTED.fullmatch(text)
+        if quoted is None:
+            raise InvalidKeyError("the quoted idempotency key is not a structured-field string (RFC 8941, 3.3.3)")
+        text = _ESCAPED.sub(r"\1", quoted[1])
+    return check_key(text, rule)
+
+
+def check_key(text: str, rule: KeyRule) -> str:
+    """`text` in its one canonical form, or InvalidKeyError. The message never repeats the key."""
+    if not isinstance(text, str):
+        raise InvalidKeyError(f"the idempotency key must be text, not {type(text).__name__}")
+    length = len(text)
+    if not length:
+        raise InvalidKeyError("the idempotency key is empty: send a new UUID for every new intent")
+    if not rule.min_length <= length <= rule.max_length:
+        raise InvalidKeyError(
+            f"the idempotency key has {length} characters; this operation takes {rule.min_length} to {rule.max_length}"
+        )
+    if _OPAQUE.fullmatch(text) is None:
+        raise InvalidKeyError(
+            "the idempotency key may hold printable ASCII only and neither begins nor ends with a blank"
+        )
+    if rule.syntax is KeySyntax.UUID:
+        if _UUID.fullmatch(text) is None:
+            raise InvalidKeyError("the idempotency key must be a UUID such as 8e03978e-40d5-43e8-bc93-6894a57f9324")
+        return text.lower()
+    return text
+
+
+class _Public:
+    """The explicit scope of an operation that anybody may call. There is no implicit one (R6)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "PUBLIC"
+
+
+PUBLIC: Final = _Public()
+"""Say this, and only this, when an operation's keys are shared by all callers on purpose."""
+
+Scope = str | _Public
+"""A stable identity of the caller, known to the server: a user or tenant id. Never a token, never an address."""
+
+
+class ScopedKey(NamedTuple):
+    """The identity of an intent. `digest` is the only value ever looked up."""
+
+    digest: bytes
+    scope: str
+    hint: str
+
+
+def scoped_key(scope: Scope, key: str, operation: str | None = None) -> ScopedKey:
+    """Join scope and key (and the operation, where a policy wants a namespace per operation) into one identity.
+
+    `scope` must be a non-empty string of at most 255 characters, or PUBLIC. Raises ScopeError otherwise: an empty
+    identity would put everybody without one into a shared scope.
+    """
+    if scope is PUBLIC:
+        name, mark = "", b"p"
+    elif isinstance(scope, str) and scope and len(scope) <= MAX_SCOPE_LENGTH:
+        name, mark = scope, b"s"
+    else:
+        raise ScopeError(
+            "the caller's identity must be a non-empty string of at most "
+            f"{MAX_SCOPE_LENGTH} characters, or PUBLIC where everybody may share keys"
+        )
+    who = name.encode("utf-8", "surrogatepass")
+    what = key.encode("ascii")
+    where = b"" if operation is None else b"o" + operation.encode("utf-8", "surrogatepass")
+    digest = sha256(b"%c%d:%b%d:%b%b" % (mark, len(who), who, len(what), what, where)).digest()
+    return ScopedKey(digest, name, key_hint(key))
+
+
+def key_hint(key: str) -> str:
+    """What an operator may see of a key: its last four characters, and nothing of a short one."""
+    return "…" + key[-4:] if len(key) >= 16 else "…"
+
+
+def derive(digest: bytes, call: str) -> str:
+    """The key for one named downstream call of this intent (R25): the same on every attempt, unique across callers.
+
+    36 characters in the shape of a UUID, the form every provider's length limit admits.
+    """
+    name = call.encode("utf-8")
+    raw = bytearray(
+        blake2b(b"%d:%b" % (len(name), name), digest_size=16, key=digest, person=b"twicesafe-call-1").digest()
+    )
+    raw[6] = raw[6] & 0x0F | 0x80  # version 8: an application's own derivation (RFC 9562, 5.8)
+    raw[8] = raw[8] & 0x3F | 0x80
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

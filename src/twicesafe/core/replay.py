@@ -1,0 +1,48 @@
+"""Which header lines of an answer are remembered.
+
+Kept line for line, count, order and bytes (R17), except:
+
+- hop-by-hop fields and whatever Connection names: they belong to one connection (RFC 9110, 7.6.1);
+- Date, rate limits, request and trace ids, authentication challenges, Age: they belong to one exchange, and the retry's
+  own layers write them afresh;
+- Set-Cookie, unless the policy says `store_cookies`: the cookie may open a session that has since been closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from twicesafe.core.record import HeaderLines
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection",
+        b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+
+PER_EXCHANGE: Final = frozenset(
+    {
+        b"date", b"age", b"server", b"via", b"alt-svc", b"server-timing",
+        b"www-authenticate", b"authentication-info",
+        b"x-request-id", b"x-correlation-id", b"request-id", b"traceparent", b"tracestate",
+        b"ratelimit", b"ratelimit-policy", b"ratelimit-limit", b"ratelimit-remaining", b"ratelimit-reset",
+        b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset", b"x-ratelimit-used",
+        b"idempotent-replayed",
+    }
+)  # fmt: skip
+
+_NEVER: Final = HOP_BY_HOP | PER_EXCHANGE
+_NEVER_OR_COOKIE: Final = _NEVER | {b"set-cookie"}
+
+
+def remembered(headers: Iterable[tuple[bytes, bytes]], *, store_cookies: bool) -> HeaderLines:
+    """The lines of `headers` that a replay sends again, in their order. Names are compared in lower case."""
+    dropped = _NEVER if store_cookies else _NEVER_OR_COOKIE
+    kept = tuple([(name, line) for name, line in headers if name.lower() not in dropped])
+    named = [line for name, line in headers if name.lower() == b"connection"]
+    if named:
+        also = {token.strip().lower() for line in named for token in line.split(b",")}
+        kept = tuple([(name, line) for name, line in kept if name.lower() not in also])
+    return kept

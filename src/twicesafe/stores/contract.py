@@ -1,0 +1,160 @@
+"""What a store promises. Shells see these types, never a concrete store; `twicesafe.testing.check_store` proves them.
+
+A *session* is what one exchange talks to. The store itself is the session of the leased way: each method is one short
+statement that commits by itself. A transaction is the session of the transactional way: claim, effect and answer are
+one transaction on the connection the handler uses, and its `complete` is the commit.
+
+Every method raises StoreUnavailableError when it changed nothing, AmbiguousWriteError when its write may stand, and
+LeaseLostError when the ownership it was given is no longer the row's (I3; in a transaction after rolling back).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from twicesafe.core.claims import Claim, Claimed, Existing, Found
+from twicesafe.core.record import Instant, Micros, Ownership, Record, StoredResponse
+
+
+class Session(Protocol):
+    """One exchange's dealings with a store, in blocking calls."""
+
+    def claim(self, claim: Claim) -> Claimed | Existing:
+        """Atomically become the one who runs, or learn why not.
+
+        I1: of any number of concurrent claims exactly one wins, and a win was read back with its owner token.
+        I4: another fingerprint is MISMATCH on every path. Asked again with the same owner token after a lost reply, the
+        claim recognises its own row. An expired row is claimed without any sweeper, and a row that vanishes between two
+        statements starts the claim again. A stale opaque claim is made unknown, and a stale one whose answer had begun
+        to leave is completed without a body, before this returns; the Existing that is returned then says UNKNOWN or
+        GONE and carries the row as it stands. Epochs grow by one with each claim of a row.
+        """
+
+    def renew(self, own: Ownership, lease_us: Micros) -> None:
+        """Let the lease end `lease_us` after the store's now."""
+
+    def start_answer(self, own: Ownership, head: StoredResponse) -> None:
+        """Make the answer's head durable while the claim stays (I11). In a transaction: complete without a body."""
+
+    def complete(
+        self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
+    ) -> None:
+        """Store the answer for good (I5). Also from `unknown`: the owner knows best.
+
+        Repeated under the same ownership after a lost reply it succeeds again and changes nothing. With `keep_effects`
+        False a transaction rolls its effects back and records the answer in a transaction of its own; where a rival
+        claimed in between, the answer is not recorded and that is no error, for nothing was done. Outside a transaction
+        the flag means nothing.
+        """
+
+    def release(self, own: Ownership) -> None:
+        """Forget the claim: the next attempt runs. In a transaction: roll back."""
+
+    def hold(self, own: Ownership) -> None:
+        """Keep the outcome as unknown (I6). In a transaction: roll back, for then it is known."""
+
+
+class Transaction(Session, Protocol):
+    """The transactional way, a context manager: leaving it unfinished rolls back and gives back the connection."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's own connection, inside the transaction, for the handler's effects. Do not commit it."""
+
+    def __enter__(self) -> Transaction: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Store(Session, Protocol):
+    """A place for records, in blocking calls."""
+
+    transactional: bool
+    """Whether `transaction()` can be had here."""
+
+    def transaction(self) -> Transaction:
+        """A new transaction; nothing is opened before it is entered. ConfigurationError where there is none."""
+
+    def read(self, digest: bytes) -> Found:
+        """The row as it stands, whatever its standing.
+
+        A transaction in flight for this key is waited for, within bounds.
+        """
+
+    def settle(
+        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
+    ) -> bool:
+        """End an unknown outcome: with a response it is completed, with None released.
+
+        False where it was not unknown under this epoch.
+        """
+
+    def now(self) -> Instant:
+        """The store's clock (I12)."""
+
+    def purge(self, limit: int = 1000) -> int:
+        """Delete at most `limit` records whose key's retention has ended, and drop as many bodies past theirs.
+
+        Returns how many rows it touched. Nothing depends on it but space; it never blocks a claim (R20).
+        """
+
+    def check_schema(self) -> None:
+        """SchemaError unless this release's tables are there; the message names the command that makes them."""
+
+    def apply_schema(self) -> None:
+        """Create or upgrade this release's tables. Safe to run twice and from many processes at once."""
+
+    def close(self) -> None:
+        """Give back every connection. Safe to call twice."""
+
+
+class AsyncSession(Protocol):
+    """Session, for asyncio. The same promises."""
+
+    async def claim(self, claim: Claim) -> Claimed | Existing: ...
+    async def renew(self, own: Ownership, lease_us: Micros) -> None: ...
+    async def start_answer(self, own: Ownership, head: StoredResponse) -> None: ...
+    async def complete(
+        self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
+    ) -> None: ...
+    async def release(self, own: Ownership) -> None: ...
+    async def hold(self, own: Ownership) -> None: ...
+
+
+class AsyncTransaction(AsyncSession, Protocol):
+    """Transaction, for asyncio."""
+
+    @property
+    def connection(self) -> Any: ...
+
+    async def __aenter__(self) -> AsyncTransaction: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+class AsyncStore(AsyncSession, Protocol):
+    """Store, for asyncio."""
+
+    transactional: bool
+
+    def transaction(self) -> AsyncTransaction: ...
+    async def read(self, digest: bytes) -> Found: ...
+    async def settle(
+        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
+    ) -> bool: ...
+    async def now(self) -> Instant: ...
+    async def purge(self, limit: int = 1000) -> int: ...
+    async def check_schema(self) -> None: ...
+    async def apply_schema(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+__all__ = [
+    "AsyncSession",
+    "AsyncStore",
+    "AsyncTransaction",
+    "Record",
+    "Session",
+    "Store",
+    "Transaction",
+]
