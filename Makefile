@@ -1,0 +1,45 @@
+# Each target makes the environment it needs from pyproject.toml and makes it anew when that file changes.
+# Nothing is installed outside the repository except, for `make test`, missing servers (see scripts/servers).
+
+PYTEST_ARGS ?= -n 2 --dist loadgroup
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench clean
+
+help: ## Show what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+demo: .venv-demo/made ## Run the payments demo on http://127.0.0.1:8000
+	.venv-demo/bin/twicesafe demo $(DEMO_ARGS)
+
+test: .venv/made ## Run every test, on real servers (PYTEST_ARGS="tests/core -x" for some of them)
+	scripts/servers
+	.venv/bin/pytest $(PYTEST_ARGS)
+
+lint: .venv/made ## Check style, formatting and types
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+format: .venv/made ## Mend what can be mended without a human
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+bench: benchmarks/.venv/made ## Measure twicesafe against its floor and its peers
+	benchmarks/.venv/bin/python -m benchmarks $(BENCH_ARGS)
+
+clean: ## Remove every environment and everything generated
+	rm -rf .venv .venv-demo benchmarks/.venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/made: pyproject.toml scripts/environment
+	scripts/environment .venv --group lint --group test --editable .
+
+.venv-demo/made: pyproject.toml scripts/environment
+	scripts/environment .venv-demo --editable '.[demo]'
+
+benchmarks/.venv/made: pyproject.toml scripts/environment
+	scripts/environment benchmarks/.venv --group bench --editable .
