@@ -1,0 +1,5 @@
+"""Fixtures every folder of tests may ask for."""
+
+from __future__ import annotations
+
+pytest_plugins = ["tests.servers.postgresql"]
