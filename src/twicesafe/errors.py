@@ -47,7 +47,7 @@ class BodyTooLargeError(RequestError):
 class ScopeError(RequestError):
     """The caller could not be identified, so a record would belong to nobody. Nothing was claimed."""
 
-    status = 401
+    status = 403
     problem = "caller-unknown"
 
 

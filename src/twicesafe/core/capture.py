@@ -111,3 +111,8 @@ class Capture:
         if self._chunks is None:
             return None
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+
+    @property
+    def recordable(self) -> bool:
+        """Whether the body can still end under the limit: not yet over it, and not server-sent events."""
+        return self._chunks is not None and not self._event_stream

@@ -105,7 +105,7 @@ class Verdict(StrEnum):
     FREE = "free"
     """Nothing is remembered under the key: claim it. An expired row may still lie there."""
     OWN = "own"
-    """This very claim is in the row: its answer was lost on the way (faults.md B6)."""
+    """This very claim is in the row: its answer was lost on the way."""
     TAKE_OVER = "take over"
     """Its owner is gone and left nothing that a further run would double."""
     HOLD = "hold"

@@ -40,7 +40,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = MappingProxyType(
         "key-invalid": ProblemType(400, "Idempotency-Key is malformed", False, True),
         "body-too-large": ProblemType(413, "The request body is too large", False, True),
         "body-incomplete": ProblemType(400, "The request body ended early", True, False),
-        "caller-unknown": ProblemType(401, "The caller could not be identified", False, False),
+        "caller-unknown": ProblemType(403, "The caller could not be identified", False, False),
         "key-reused": ProblemType(422, "Idempotency-Key is already used", False, False),
         "in-progress": ProblemType(409, "A request is outstanding for this Idempotency-Key", True, False),
         "outcome-unknown": ProblemType(409, "The outcome of the first attempt is unknown", True, False),

@@ -61,6 +61,9 @@ class Transaction(Session, Protocol):
     def connection(self) -> Any:
         """The driver's own connection, inside the transaction, for the handler's effects. Do not commit it."""
 
+    def commit(self) -> None:
+        """Commit effects that belong to no key: for requests that sent none. Nothing is claimed or recorded."""
+
     def __enter__(self) -> Transaction: ...
 
     def __exit__(self, *exc: object) -> None: ...
@@ -73,7 +76,10 @@ class Store(Session, Protocol):
     """Whether `transaction()` can be had here."""
 
     def transaction(self) -> Transaction:
-        """A new transaction; nothing is opened before it is entered. ConfigurationError where there is none."""
+        """A new transaction, begun when it is entered. ConfigurationError where there is none.
+
+        Entered and used without a claim, it is a plain transaction for a request without a key: see `commit`.
+        """
 
     def read(self, digest: bytes) -> Found:
         """The row as it stands, whatever its standing.
@@ -126,6 +132,8 @@ class AsyncTransaction(AsyncSession, Protocol):
 
     @property
     def connection(self) -> Any: ...
+
+    async def commit(self) -> None: ...
 
     async def __aenter__(self) -> AsyncTransaction: ...
 

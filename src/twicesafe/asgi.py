@@ -1,0 +1,197 @@
+"""twicesafe for any ASGI application: Starlette, FastAPI, a bare callable; under any ASGI server.
+
+Install it inside authentication and outside of whatever does the work. Requests without a key, with another method and
+of other protocols pass through untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
+from datetime import timedelta
+from inspect import isawaitable
+from typing import Final
+
+from twicesafe import eager
+from twicesafe.core.keys import PUBLIC, Scope, parse_key
+from twicesafe.core.policy import Operation, Policy
+from twicesafe.core.problems import problem
+from twicesafe.core.record import Effects
+from twicesafe.errors import ConfigurationError, MissingKeyError, RequestError, ScopeError
+from twicesafe.keyed import ASGIApp, ASGIScope, ClientGoneError, KeyedRequest, Message, Receive, Send, Shared, current
+from twicesafe.observe import Observer, log_events
+from twicesafe.stores.contract import AsyncStore
+
+__all__ = ["PUBLIC", "ASGIApp", "ASGIScope", "IdempotencyMiddleware", "KeyedRequest", "current"]
+
+ScopeOf = Callable[[ASGIScope], Scope | Awaitable[Scope | None] | None]
+OperationOf = Callable[[ASGIScope], Operation | None]
+
+DRAIN: Final = timedelta(seconds=20)
+"""How long a shutdown waits for work whose client is gone: under the 30 s after which most supervisors kill."""
+
+
+class IdempotencyMiddleware:
+    """Makes every keyed request happen once.
+
+    `scope` says who the caller is: a function of the ASGI scope returning a stable identity that the server knows (from
+    its own authentication, never from a header the client may choose), or PUBLIC. There is no default, because every
+    default lets one caller see another's answer (R6). Where it returns None the request is refused with 403.
+
+    `operation` names what is done: an Operation for all requests, or a function of the ASGI scope; None from it means
+    that this request takes no key. `policy` is short for one operation called "http".
+
+    A request that has begun to run goes on when its client hangs up or its task is cancelled; on shutdown such work is
+    waited for, up to `drain`.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        store: AsyncStore,
+        *,
+        scope: ScopeOf | Scope,
+        policy: Policy | None = None,
+        operation: Operation | OperationOf | None = None,
+        observer: Observer = log_events,
+        drain: timedelta = DRAIN,
+    ) -> None:
+        if policy is not None and operation is not None:
+            raise ConfigurationError("pass either policy or operation: an operation brings its own policy")
+        if not hasattr(store, "aclose"):
+            raise ConfigurationError(f"an ASGI application needs an asynchronous store, not {type(store).__name__}")
+        if not callable(scope) and scope is not PUBLIC:
+            raise ConfigurationError("scope must be a function that says who the caller is, or PUBLIC")
+        if operation is None:
+            operation = Operation("http", policy or Policy())
+        if isinstance(operation, Operation):
+            check_effects(operation, store)
+        self.app = app
+        self._who = scope
+        self._operation = operation
+        self._shared = Shared(store, observer)
+        self._drain = drain
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or "twicesafe" in scope:
+            # Mounted twice, the outer one does the work.
+            if scope["type"] == "lifespan":
+                receive = self._draining(receive)
+            await self.app(scope, receive, send)
+            return
+        operation = self._operation if isinstance(self._operation, Operation) else self._operation(scope)
+        if operation is None or scope["method"] not in operation.policy.methods:
+            await self.app(scope, receive, send)
+            return
+        policy = operation.policy
+        try:
+            key = read_key(scope, policy)
+            if key is None:
+                await self.app(scope, receive, send)
+                return
+            who = self._who(scope) if callable(self._who) else self._who
+            if isawaitable(who):
+                who = await who
+            if who is None:
+                raise ScopeError("the caller could not be identified, and no key is shared by everybody")
+        except RequestError as error:
+            await send_refusal(error, policy, send)
+            return
+        loop = asyncio.get_running_loop()
+        request = KeyedRequest(self._shared, operation, key, scope, receive, send, loop)
+        scope["twicesafe"] = request
+        await shielded(request, self._serve(request, scope, who), self._shared, loop)
+
+    async def _serve(self, request: KeyedRequest, scope: ASGIScope, who: Scope) -> None:
+        try:
+            result = await request.enter(who)
+        except RequestError as error:
+            await request.refuse(error)
+            return
+        except ClientGoneError:
+            return
+        error = None
+        if result is None:
+            try:
+                await self.app(scope, request.receive, request.send)
+            except BaseException as raised:  # noqa: BLE001 - whatever ends the handler has to be settled first
+                error = raised
+        await request.finish(error)
+
+    def _draining(self, receive: Receive) -> Receive:
+        async def drained() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown" and self._shared.running:
+                await asyncio.wait(self._shared.running, timeout=self._drain.total_seconds())
+            return message
+
+        return drained
+
+
+def check_effects(operation: Operation, store: AsyncStore) -> None:
+    """ConfigurationError where `store` cannot do what `operation` declares."""
+    if operation.policy.effects is Effects.TRANSACTIONAL and not store.transactional:
+        raise ConfigurationError(
+            f"operation {operation.name!r} is transactional, but {type(store).__name__} has no transactions: "
+            "use the store of the database that holds the effects"
+        )
+
+
+def read_key(scope: ASGIScope, policy: Policy) -> str | None:
+    """The request's key, None where it may go without one. RequestError otherwise."""
+    wanted = policy.header_name
+    lines = [line for name, line in scope["headers"] if name == wanted]
+    if lines:
+        return parse_key(lines, policy.key)
+    if policy.required:
+        raise MissingKeyError(f"this operation requires the header {policy.header}: send a new UUID for every intent")
+    return None
+
+
+async def send_refusal(error: RequestError, policy: Policy, send: Send) -> None:
+    """Answer a request that never came as far as a claim."""
+    status, headers, body = problem(
+        error.problem, header=policy.header, base=policy.problem_base, detail=str(error), status=error.status
+    )
+    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def shielded(
+    request: KeyedRequest,
+    work: Awaitable[None],
+    shared: Shared,
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Run `work` in a task of its own that the cancellation of this one does not reach (R14).
+
+    Context variables that the application sets are seen by the layers around, as if there were no task.
+    """
+    context = copy_context()
+    task = eager.start(work, loop, context)  # type: ignore[arg-type]
+    if not task.done():
+        shared.running.add(task)
+        task.add_done_callback(shared.running.discard)
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            request.detach()
+            task.add_done_callback(_report)
+            raise
+    _restore(context)
+    task.result()
+
+
+def _restore(context: Context) -> None:
+    for variable, value in context.items():
+        if variable.get(None) is not value:
+            variable.set(value)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """Nobody waits for this task any more: what it raised goes where the loop's owner looks for it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler(
+            {"message": "a request failed after its client had gone", "exception": error, "task": task}
+        )

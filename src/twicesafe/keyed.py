@@ -1,0 +1,445 @@
+"""One keyed HTTP request under ASGI: drives the exchange, and stands between the application and the server.
+
+The application talks to this object's `receive` and `send`; what it answers is captured, recorded and only then passed
+on. All decisions are core.exchange's. Until `enter` is called everything passes through untouched, so that a framework
+may authenticate and validate first (R22).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from os import urandom
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+from twicesafe.core.capture import Capture, Progress, Raised, Responded
+from twicesafe.core.claims import Claim, Claimed, Existing
+from twicesafe.core.exchange import (
+    Answer,
+    Complete,
+    Flow,
+    Forward,
+    Hold,
+    Notice,
+    Propagate,
+    Read,
+    Release,
+    Result,
+    Run,
+    StartAnswer,
+    Wait,
+    exchange,
+)
+from twicesafe.core.fingerprint import Fingerprint, RequestFacts
+from twicesafe.core.keys import Scope, derive, scoped_key
+from twicesafe.core.policy import Operation
+from twicesafe.core.problems import problem
+from twicesafe.core.record import Effects, Ownership
+from twicesafe.errors import BodyTooLargeError, RequestError, StoreError
+from twicesafe.observe import Event, Observer, tell
+from twicesafe.renewals import Renewals
+from twicesafe.stores.contract import AsyncSession, AsyncStore, AsyncTransaction
+
+ASGIScope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+ASGIApp: TypeAlias = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
+
+PIECE: Final = 64 * 1024
+_DISCONNECT: Final[Message] = {"type": "http.disconnect"}
+
+
+class ClientGoneError(ConnectionError):
+    """The client went away before its request was whole. Nothing was claimed."""
+
+
+class Shared:
+    """What the requests of one middleware have in common."""
+
+    __slots__ = ("observer", "renewals", "running", "store", "usual")
+
+    def __init__(self, store: AsyncStore, observer: Observer) -> None:
+        self.store = store
+        self.observer = observer
+        self.renewals = Renewals(store, self._lease_lost)
+        self.running: set[asyncio.Task[None]] = set()
+        self.usual: dict[str, int] = {}
+        """Microseconds that an operation usually takes, a moving average: what a duplicate is told to wait."""
+
+    def _lease_lost(self, own: Ownership) -> None:
+        tell(self.observer, Event("lease.lost", "", own.digest.hex()[:8], loud=True))
+
+
+class KeyedRequest:
+    """What a handler may know of its request is public: `key`, `connection`, `derived_key()`, `nothing_done()`."""
+
+    __slots__ = (
+        "_body_limit", "_capture", "_claim", "_complete", "_detached", "_early", "_exchange", "_held", "_loop",
+        "_own", "_parts", "_ran_at", "_receive", "_repeatable", "_result", "_scope", "_send", "_session", "_shared",
+        "_size", "_start", "_state", "_transaction", "_visible", "entered", "key", "operation",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        shared: Shared,
+        operation: Operation,
+        key: str,
+        scope: ASGIScope,
+        receive: Receive,
+        send: Send,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.key = key
+        self.operation = operation
+        self.entered: bool | None = None
+        """Whether the handler proper was reached; None where nobody says."""
+        self._shared = shared
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._loop = loop
+        self._body_limit = operation.policy.body_limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._complete = False
+        self._early: deque[Message] = deque()
+        self._claim: Claim | None = None
+        self._exchange: Any = None
+        self._session: AsyncSession | None = None
+        self._transaction: AsyncTransaction | None = None
+        self._own: Ownership | None = None
+        self._capture: Capture | None = None
+        self._start: Message | None = None
+        self._held: list[Message] = []
+        self._state = self._pass_through
+        self._result: Result | None = None
+        self._repeatable = False
+        self._detached = False
+        self._visible: asyncio.Event | None = None
+        self._ran_at = 0
+
+    # --- for handlers -------------------------------------------------------------------------------------------------
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection of a transactional operation, inside its transaction. Do not commit it."""
+        if self._transaction is None:
+            raise LookupError("this request has no transaction: its operation is not transactional, or not entered yet")
+        return self._transaction.connection
+
+    def derived_key(self, call: str) -> str:
+        """The key to send with the downstream call named `call`: the same on every attempt at this intent (R25)."""
+        if self._claim is None:
+            raise LookupError("no key can be derived before the operation is entered")
+        return derive(self._claim.digest, call)
+
+    def nothing_done(self) -> None:
+        """Declare that the handler did nothing: whatever it answers, the key stays free (R15)."""
+        self._repeatable = True
+
+    # --- for shells ---------------------------------------------------------------------------------------------------
+
+    async def enter(self, who: Scope) -> Result | None:
+        """Claim. None means run; a result is to be sent by `finish` instead, and nothing may run.
+
+        Reads what is left of the body first. Raises RequestError for a request that cannot be claimed, ClientGoneError
+        where the body never became whole.
+        """
+        if not self._complete:
+            await self._read_body()
+        if self._size > self._body_limit:
+            raise BodyTooLargeError(f"the body of this operation may have at most {self._body_limit} bytes")
+        operation, policy = self.operation, self.operation.policy
+        digest, name, hint = scoped_key(who, self.key, operation.name if policy.per_operation_keys else None)
+        scope, parts = self._scope, self._parts
+        path = scope.get("raw_path") or quote(scope["path"]).encode("ascii")
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        facts = RequestFacts(scope["method"], path, scope["query_string"], scope["headers"], body)
+        claim = self._claim = Claim(
+            digest, name, operation.name, hint, Fingerprint(facts, policy.fingerprint), policy.effects, urandom(16),
+            policy.lease_us, policy.key_us,
+        )  # fmt: skip
+        self._exchange = exchange(claim, policy, self._shared.usual.get(operation.name, 0))
+        self._state = self._discard
+        step = await self._advance(None)
+        if type(step) is Run:
+            self._capture = Capture(policy.response_limit, live=policy.effects is not Effects.TRANSACTIONAL)
+            self._state = self._hold_back
+            self._ran_at = perf_counter_ns()
+            return None
+        return self._result
+
+    async def finish(self, error: BaseException | None) -> None:
+        """The application returned, or raised `error`: settle what is open, send what is to be sent, raise what is due."""
+        if self._exchange is None:
+            if error is not None:
+                raise error
+            return
+        if self._result is None:
+            await self._advance(Raised(error, self.entered))
+        result = self._result
+        assert result is not None
+        if self._state == self._discard:
+            await self._send_result(result)
+        if type(result) is Propagate:
+            raise result.error
+        if type(result) is Answer and result.error is not None:
+            raise result.error
+        if error is not None and type(result) is Forward:
+            raise error
+
+    async def refuse(self, error: RequestError) -> None:
+        """Answer a request that cannot be claimed; whatever the application answers is dropped."""
+        self._state = self._discard
+        policy = self.operation.policy
+        status, headers, body = problem(
+            error.problem, header=policy.header, base=policy.problem_base, detail=str(error), status=error.status
+        )
+        await self._send_result(Answer(status, headers, body, error.problem))
+
+    def detach(self) -> None:
+        """The caller is gone: the work goes on, nothing more is sent."""
+        self._detached = True
+
+    async def close(self) -> None:
+        """Give back the transaction, if one is open. Safe to call twice."""
+        transaction, self._transaction, self._session = self._transaction, None, None
+        own, self._own = self._own, None
+        if own is not None:
+            self._shared.renewals.forget(own)
+        if transaction is not None:
+            await transaction.__aexit__(None, None, None)
+
+    # --- towards the application --------------------------------------------------------------------------------------
+
+    async def receive(self) -> Message:
+        """What the application receives: the very messages that came, then silence.
+
+        A hang-up is none of its business while its answer is being recorded; it learns of one when it streams without
+        end, and it is told that the exchange is over once its answer is complete.
+        """
+        if self._early:
+            return self._early.popleft()
+        if self._exchange is None:
+            return await self._next_part()
+        if self._result is None:
+            if self._visible is None:
+                self._visible = asyncio.Event()
+            await self._visible.wait()
+            if self._result is None:
+                return await self._receive()
+        return _DISCONNECT
+
+    async def send(self, message: Message) -> None:
+        """What the application sends. See the four states below."""
+        if message["type"] == "http.response.pathsend":
+            await self._send_file(message["path"])
+        else:
+            await self._state(message)
+
+    async def _pass_through(self, message: Message) -> None:
+        await self._send(message)
+
+    async def _discard(self, message: Message) -> None:
+        """Another answer is sent instead."""
+
+    async def _hold_back(self, message: Message) -> None:
+        kind = message["type"]
+        capture = self._capture
+        assert capture is not None
+        if kind == "http.response.body" and self._start is not None:
+            more = message.get("more_body", False)
+            progress = capture.body(message.get("body", b""), more=more)
+            self._held.append(message)
+            if progress is not Progress.HOLD:
+                await self._let_go(capture, progress)
+        elif kind == "http.response.start" and self._start is None:
+            capture.start(message["status"], message.get("headers", ()))
+            self._start = message
+        else:
+            await self._forward(message)
+
+    async def _let_go(self, capture: Capture, progress: Progress) -> None:
+        if progress is Progress.WHOLE and not capture.whole:
+            return
+        outcome = Responded(
+            capture.status, capture.headers, capture.kept, self.entered, self._repeatable, progress is Progress.FLOW
+        )
+        step = await self._advance(outcome)
+        if type(step) is Flow:
+            if not capture.recordable:
+                self._show_hang_up()
+            self._state = self._flow
+        elif type(self._result) is Forward:
+            self._state = self._forward
+        else:
+            self._state = self._discard
+            return
+        assert self._start is not None
+        await self._forward(self._start)
+        for held in self._held:
+            await self._forward(held)
+        self._held.clear()
+
+    async def _flow(self, message: Message) -> None:
+        await self._forward(message)
+        if message["type"] != "http.response.body":
+            return
+        capture = self._capture
+        assert capture is not None
+        progress = capture.body(message.get("body", b""), more=message.get("more_body", False))
+        if progress is Progress.WHOLE:
+            if capture.whole and self._result is None:
+                self._state = self._forward
+                await self._advance(Responded(capture.status, capture.headers, capture.kept, self.entered))
+        elif not capture.recordable:
+            self._show_hang_up()
+            if self._detached:
+                raise ClientGoneError("the client hung up on an answer that is not recorded")
+
+    async def _forward(self, message: Message) -> None:
+        if not self._detached:
+            try:
+                await self._send(message)
+            except OSError:
+                # The answer is recorded: the client that hung up will ask again.
+                self._detached = True
+
+    async def _send_file(self, path: str) -> None:
+        file = await asyncio.to_thread(Path(path).open, "rb")
+        try:
+            more = True
+            while more:
+                piece = await asyncio.to_thread(file.read, PIECE)
+                more = len(piece) == PIECE
+                await self._state({"type": "http.response.body", "body": piece, "more_body": more})
+        finally:
+            file.close()
+
+    async def _send_result(self, result: Result) -> None:
+        if type(result) is Answer:
+            headers = list(result.headers)
+            await self._forward({"type": "http.response.start", "status": result.status, "headers": headers})
+            await self._forward({"type": "http.response.body", "body": result.body, "more_body": False})
+
+    def _show_hang_up(self) -> None:
+        if self._visible is None:
+            self._visible = asyncio.Event()
+        self._visible.set()
+
+    # --- from the client ----------------------------------------------------------------------------------------------
+
+    async def _next_part(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            body = message.get("body", b"")
+            self._size += len(body)
+            if self._size <= self._body_limit:
+                if body:
+                    self._parts.append(body)
+            else:
+                self._parts.clear()
+            self._complete = not message.get("more_body", False)
+        return message
+
+    async def _read_body(self) -> None:
+        while not self._complete and self._size <= self._body_limit:
+            message = await self._next_part()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError("the client hung up before its request was whole")
+            self._early.append(message)
+
+    # --- towards the store --------------------------------------------------------------------------------------------
+
+    async def _advance(self, value: object) -> Run | Flow | None:
+        """Drive the exchange until it wants the application to go on, or has its result."""
+        generator = self._exchange
+        error: StoreError | None = None
+        try:
+            while True:
+                step = generator.send(value) if error is None else generator.throw(error)
+                error = None
+                kind = type(step)
+                try:
+                    if kind is Claim:
+                        value = await self._do_claim(step)
+                    elif kind is Run or kind is Flow:
+                        return step  # type: ignore[no-any-return]
+                    else:
+                        value = await self._perform(step)
+                except StoreError as problem_met:
+                    error = problem_met
+        except StopIteration as stop:
+            self._result = stop.value
+            if self._ran_at:
+                self._note_duration()
+            if self._visible is not None:
+                self._visible.set()
+            await self.close()
+            return None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _do_claim(self, claim: Claim) -> Claimed | Existing:
+        shared = self._shared
+        if claim.effects is not Effects.TRANSACTIONAL:
+            self._session = session = shared.store
+            found = await session.claim(claim)
+            if type(found) is Claimed:
+                self._own = found.ownership
+                shared.renewals.watch(found.ownership, claim.lease_us, self._loop)
+            return found
+        await self.close()
+        transaction = shared.store.transaction()
+        await transaction.__aenter__()
+        self._transaction = self._session = transaction
+        found = await transaction.claim(claim)
+        if type(found) is not Claimed:
+            await self.close()
+        return found
+
+    async def _perform(self, step: Any) -> object:
+        session = self._session
+        match step:
+            case Complete(own, response, key_us, body_us, keep):
+                assert session is not None
+                await session.complete(own, response, key_us, body_us, keep_effects=keep)
+            case StartAnswer(own, head):
+                assert session is not None
+                await session.start_answer(own, head)
+            case Release(own):
+                assert session is not None
+                await session.release(own)
+            case Hold(own):
+                assert session is not None
+                await session.hold(own)
+            case Read(digest):
+                await self.close()
+                return await self._shared.store.read(digest)
+            case Wait(microseconds):
+                await asyncio.sleep(microseconds / 1_000_000)
+            case Notice(name, loud):
+                hint = "" if self._claim is None else self._claim.key_hint
+                tell(self._shared.observer, Event(name, self.operation.name, hint, loud))
+        return None
+
+    def _note_duration(self) -> None:
+        took = (perf_counter_ns() - self._ran_at) // 1000
+        self._ran_at = 0
+        usual, name = self._shared.usual, self.operation.name
+        before = usual.get(name)
+        usual[name] = took if before is None else before + (took - before) // 8
+
+
+def current(scope: ASGIScope) -> KeyedRequest:
+    """The keyed request that this ASGI scope belongs to. LookupError where the request carries no key."""
+    found = scope.get("twicesafe")
+    if not isinstance(found, KeyedRequest):
+        raise LookupError("this request is not under an idempotency key")
+    return found
