@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.servers.postgresql"]
+pytest_plugins = ["tests.servers.postgresql", "tests.servers.chromium"]
