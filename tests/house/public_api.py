@@ -1,0 +1,65 @@
+"""What users may import. `python -m tests.house.public_api` writes the list anew; its diff is then reviewed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.house.sources import modules
+
+LIST = Path(__file__).with_name("public_api.txt")
+
+PUBLIC = (
+    "twicesafe",
+    "twicesafe.asgi",
+    "twicesafe.client",
+    "twicesafe.errors",
+    "twicesafe.fastapi",
+    "twicesafe.observe",
+    "twicesafe.stores",
+    "twicesafe.testing",
+)
+"""Modules whose names are promises; a package stands for all that is in it. The rest is how it is done."""
+
+HEAD = """\
+# Every name that users may import. A line that goes is a breaking change; a line that comes is a promise.
+# Written by: python -m tests.house.public_api
+"""
+
+
+def public_modules() -> list[str]:
+    """The public modules, by name."""
+    return [
+        name
+        for name in modules()
+        if any(name == public or (public != "twicesafe" and name.startswith(f"{public}.")) for public in PUBLIC)
+        and not any(part.startswith("_") for part in name.split("."))
+    ]
+
+
+def names_of(module: str) -> list[str]:
+    """What a module offers: its `__all__`, or else the public names it defines itself."""
+    tree = modules()[module]
+    defined: list[str] = []
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                defined.append(node.name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                defined.append(name)
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                return sorted(ast.literal_eval(value))
+            case ast.Assign(targets=targets):
+                defined += [target.id for target in targets if isinstance(target, ast.Name)]
+            case _:
+                pass
+    return sorted(name for name in defined if not name.startswith("_"))
+
+
+def listing() -> str:
+    """The list as it should stand."""
+    return HEAD + "".join(f"{module}.{name}\n" for module in public_modules() for name in names_of(module))
+
+
+if __name__ == "__main__":
+    LIST.write_text(listing(), encoding="utf-8")

@@ -1,0 +1,157 @@
+"""The floors of the house: who may import whom. The table is the rule."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests.house.sources import PACKAGE, Import, imports, modules
+
+FLOORS = (
+    {"errors"},
+    {"core"},
+    {"stores", "observe"},
+    {"asgi", "eager", "fastapi", "keyed", "renewals", "client", "testing"},
+    {"demo", "storm"},
+    {"cli", "__main__"},
+)
+"""From the ground up, by the first name below the package. A module imports from lower floors and, where it is allowed
+to, from its own."""
+
+MUTUAL = (3, 4)
+"""Floors whose parts may build on one another, as fastapi does on asgi. The others' parts do not know each other."""
+
+ROOT_SEES = {"errors", "core"}
+"""`import twicesafe` has to work everywhere and do nothing."""
+
+CONTRACT = "twicesafe.stores.contract"
+
+ONE_HOME: dict[str, dict[str, str]] = {}
+"""A third-party package is imported in one module. Where it has to be two: package -> module -> the reason."""
+
+IMPURE = {
+    "asyncio", "concurrent", "http", "io", "logging", "multiprocessing", "os", "pathlib", "queue", "random", "secrets",
+    "select", "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "sys", "tempfile", "threading", "time",
+    "urllib", "warnings",
+}  # fmt: skip
+"""What core does without: clocks, randomness, files, sockets, processes, async and logs."""
+
+IMPURE_NAMES = {"now", "utcnow", "today", "fromtimestamp", "uuid1", "uuid4", "urandom", "open", "print", "input"}
+
+
+def floor(module: str) -> int:
+    """Which floor a module is on."""
+    part = part_of(module)
+    for number, parts in enumerate(FLOORS):
+        if part in parts:
+            return number
+    pytest.fail(f"{module} has no place in the house: add {part!r} to FLOORS")
+
+
+def part_of(module: str) -> str:
+    """The first name below the package; empty for the package itself."""
+    return module.removeprefix(PACKAGE).lstrip(".").partition(".")[0]
+
+
+def own_imports() -> list[Import]:
+    """Imports of one module of the package by another."""
+    return [found for found in imports() if found.of_the_house]
+
+
+def test_every_import_goes_down() -> None:
+    """House: errors < core < stores, observe < shells < applications < command line; nothing imports upward."""
+    wrong = []
+    for found in own_imports():
+        here, there = part_of(found.importer), part_of(found.imported)
+        if not there:
+            # The version is the one thing the root says that others may want.
+            fine = not here or floor(found.importer) >= 4
+        elif not here:
+            fine = there in ROOT_SEES
+        elif here == there:
+            fine = True
+        else:
+            below = floor(found.importer) - floor(found.imported)
+            fine = below > 0 or (below == 0 and floor(found.importer) in MUTUAL)
+        if not fine:
+            wrong.append(str(found))
+    assert own_imports() and not wrong, "\n".join(wrong)
+
+
+def test_no_module_reaches_itself() -> None:
+    """House: the imports form no loop, not even through functions or TYPE_CHECKING."""
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for found in own_imports():
+        assert found.imported in graph, f"{found}: there is no such module"
+        graph[found.importer].add(found.imported)
+    try:
+        order = list(TopologicalSorter(graph).static_order())
+    except CycleError as loop:
+        pytest.fail(" -> ".join(loop.args[1]))
+    assert set(order) == set(modules())
+
+
+def test_shells_see_only_the_contract_of_stores() -> None:
+    """House: a shell works on every store, because it knows none."""
+    wrong = [
+        str(found)
+        for found in own_imports()
+        if floor_or_ground(found.importer) == 3 and part_of(found.imported) == "stores" and found.imported != CONTRACT
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def floor_or_ground(module: str) -> int:
+    """Like floor(), with the package itself on the ground."""
+    return floor(module) if part_of(module) else 0
+
+
+def test_a_third_party_package_has_one_home() -> None:
+    """House: each third-party package is imported in exactly one module, so that its change is one module's change."""
+    homes: dict[str, set[str]] = {}
+    for found in imports():
+        if found.third_party:
+            homes.setdefault(found.package, set()).add(found.importer)
+    wrong = []
+    for package, importers in homes.items():
+        if importers != ONE_HOME[package].keys() if package in ONE_HOME else len(importers) > 1:
+            wrong.append(f"{package} is imported by {', '.join(sorted(importers))}")
+    assert not wrong, "\n".join(wrong)
+    assert set(ONE_HOME) <= set(homes), "an exception that is no longer needed"
+
+
+def test_core_is_pure() -> None:
+    """House: core imports the standard library only, and of it nothing that has a clock, chance, or an outside."""
+    wrong = [
+        str(found)
+        for found in imports()
+        if part_of(found.importer) in ("core", "errors")
+        and not found.of_the_house
+        and (found.package not in sys.stdlib_module_names or found.package in IMPURE)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_core_asks_nobody_for_the_time() -> None:
+    """I12: no code in core reads a clock, draws a number or awaits, by whatever import it might come."""
+    wrong = []
+    for name, tree in modules().items():
+        if part_of(name) not in ("core", "errors"):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
+                wrong.append(f"{name}:{node.lineno} is asynchronous")
+            elif isinstance(node, ast.Call):
+                called = node.func
+                word = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+                if word in IMPURE_NAMES:
+                    wrong.append(f"{name}:{node.lineno} calls {word}()")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_errors_import_nothing() -> None:
+    """House: the error tree is the ground; it stands on nothing."""
+    assert [found.imported for found in imports() if found.importer == f"{PACKAGE}.errors"] == ["__future__"]
