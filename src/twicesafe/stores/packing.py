@@ -1,0 +1,33 @@
+"""Header lines as one run of bytes, the same in every store.
+
+A stored record outlives the release that wrote it: never change this encoding, add another beside it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from twicesafe.core.record import HeaderLines
+
+_LENGTHS: Final = Struct(">HI")
+"""Length of the name, length of the value; both follow."""
+
+
+def pack_headers(lines: HeaderLines) -> bytes:
+    """Line for line, count, order and bytes kept (R17). No lines are no bytes."""
+    pack = _LENGTHS.pack
+    return b"".join([part for name, line in lines for part in (pack(len(name), len(line)), name, line)])
+
+
+def unpack_headers(packed: bytes) -> HeaderLines:
+    """The lines that `pack_headers` was given."""
+    lines = []
+    at, end = 0, len(packed)
+    while at < end:
+        name_length, line_length = _LENGTHS.unpack_from(packed, at)
+        name_at = at + _LENGTHS.size
+        line_at = name_at + name_length
+        at = line_at + line_length
+        lines.append((packed[name_at:line_at], packed[line_at:at]))
+    return tuple(lines)

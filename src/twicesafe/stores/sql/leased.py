@@ -1,0 +1,171 @@
+"""The leased way: each statement commits by itself, and every change is conditioned on what it was decided on.
+
+The generators hold no decision of their own: lifecycle.decide() judges, this finds the statement for its verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twicesafe.core.claims import Claim, Claimed, Existing, Found
+from twicesafe.core.lifecycle import Verdict, decide
+from twicesafe.core.record import Instant, Micros, Ownership, Record, RecordState, StoredResponse
+from twicesafe.errors import LeaseLostError, StoreUnavailableError
+from twicesafe.stores.sql.advisory import lock_keys
+from twicesafe.stores.sql.rows import WIDTH, of_claim, of_response, of_seen, to_record
+from twicesafe.stores.sql.statements import Dialect, Queries
+from twicesafe.stores.steps import Batch, Steps
+
+ROUNDS: Final = 16
+"""How often a claim begins again because the row changed under it. Each round somebody else made progress."""
+
+
+class SqlSteps:
+    """Every method of the leased way, as steps."""
+
+    def __init__(self, sql: Queries) -> None:
+        self._sql = sql
+        # Writers of SQLite exclude each other and readers do not wait: a replay or a conflict should only read. Over
+        # a network the round trip is the cost, and most claims are first ones.
+        self._looks_first = sql.dialect is Dialect.SQLITE
+
+    # --- claiming -----------------------------------------------------------------------------------------------------
+
+    def claim(self, claim: Claim) -> Steps[Claimed | Existing]:
+        """See Session.claim."""
+        sql, digest, owner = self._sql, claim.digest, claim.owner
+        described = of_claim(claim)
+        insert = not self._looks_first
+        for _ in range(ROUNDS):
+            if insert:
+                rows = yield sql(
+                    "claim", **described, lease_us=claim.lease_us, key_us=claim.key_us, request=claim.request
+                )
+                if rows and rows[0][0] == owner:
+                    return Claimed(Ownership(digest, owner, 1), rows[0][1])
+            row = (yield sql("find", digest=digest))[0]
+            record, now = to_record(row), row[WIDTH]
+            if record is None:
+                # Not there, or vanished since it was in the way.
+                insert = True
+                continue
+            insert = False
+            verdict = decide(record, claim.fingerprint, owner, now)
+            judge = self._JUDGED.get(verdict)
+            if judge is None:
+                return Existing(verdict, record, now)
+            judged = yield from judge(self, claim, record)
+            if judged is not None:
+                return judged
+        raise StoreUnavailableError(f"the record changed {ROUNDS} times while it was being claimed: ask again")
+
+    def _claim_expired(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
+        rows = yield self._sql(
+            "claim_expired",
+            **of_claim(claim),
+            **of_seen(seen),
+            lease_us=claim.lease_us,
+            key_us=claim.key_us,
+            request=claim.request,
+        )
+        return Claimed(Ownership(claim.digest, claim.owner, rows[0][0]), rows[0][1]) if rows else None
+
+    def _take_over(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
+        rows = yield self._sql(
+            "take_over", **of_claim(claim), **of_seen(seen), lease_us=claim.lease_us, request=claim.request
+        )
+        return Claimed(Ownership(claim.digest, claim.owner, rows[0][0]), rows[0][1], seen) if rows else None
+
+    def _own(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
+        """The reply was lost on the way; by now the lease may be over, so it begins again."""
+        own = seen.ownership
+        rows = yield self._sql("renew", **own._asdict(), lease_us=claim.lease_us)
+        return Claimed(own, rows[0][0], None if seen.recovery_point is None else seen) if rows else None
+
+    def hold_stale(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
+        rows = yield self._sql("hold_stale", digest=claim.digest, **of_seen(seen))
+        return Existing(Verdict.UNKNOWN, to_record(rows[0]), rows[0][WIDTH]) if rows else None
+
+    def settle_answered(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
+        rows = yield self._sql("settle_answered", digest=claim.digest, key_us=claim.key_us, **of_seen(seen))
+        return Existing(Verdict.GONE, to_record(rows[0]), rows[0][WIDTH]) if rows else None
+
+    _JUDGED: Final = {
+        Verdict.FREE: _claim_expired,
+        Verdict.OWN: _own,
+        Verdict.TAKE_OVER: _take_over,
+        Verdict.HOLD: hold_stale,
+        Verdict.SETTLE: settle_answered,
+    }
+    """What a verdict does to the row; where that gives None the row had changed. Other verdicts are final."""
+
+    # --- the owner ----------------------------------------------------------------------------------------------------
+
+    def renew(self, own: Ownership, lease_us: Micros) -> Steps[None]:
+        """See Session.renew."""
+        if not (yield self._sql("renew", **own._asdict(), lease_us=lease_us)):
+            raise lease_lost()
+
+    def start_answer(self, own: Ownership, head: StoredResponse) -> Steps[None]:
+        """See Session.start_answer."""
+        if not (yield self._sql("start_answer", **own._asdict(), **of_response(head, 0, 0))):
+            raise lease_lost()
+
+    def complete(self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros) -> Steps[None]:
+        """See Session.complete."""
+        if not (yield self._sql("complete", **own._asdict(), **of_response(response, key_us, body_us))):
+            yield from self.completed_before(own)
+
+    def completed_before(self, own: Ownership) -> Steps[None]:
+        """LeaseLostError unless this very owner has completed it already."""
+        record = to_record((yield self._sql("find", digest=own.digest))[0])
+        if record is None or record.ownership != own or record.state is not RecordState.COMPLETED:
+            raise lease_lost()
+
+    def release(self, own: Ownership) -> Steps[None]:
+        """See Session.release."""
+        if not (yield self._sql("release", **own._asdict())):
+            raise lease_lost()
+
+    def hold(self, own: Ownership) -> Steps[None]:
+        """See Session.hold."""
+        if not (yield self._sql("hold", **own._asdict())):
+            raise lease_lost()
+
+    # --- everybody else -----------------------------------------------------------------------------------------------
+
+    def read(self, digest: bytes) -> Steps[Found]:
+        """See Store.read. On SQLite it must be performed while writers are kept out."""
+        find = self._sql("find", digest=digest)
+        if self._sql.dialect is Dialect.SQLITE:
+            row = (yield find)[0]
+        else:
+            wait = self._sql("await_transaction", **lock_keys(digest))
+            row = (yield Batch((self._sql("begin"), wait, find)))[0]
+            yield self._sql("rollback")
+        return Found(to_record(row), row[WIDTH])
+
+    def settle(
+        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
+    ) -> Steps[bool]:
+        """See Store.settle."""
+        if response is None:
+            rows = yield self._sql("settle_not_done", digest=digest, epoch=epoch)
+        else:
+            rows = yield self._sql("settle", digest=digest, epoch=epoch, **of_response(response, key_us, body_us))
+        return bool(rows)
+
+    def now(self) -> Steps[Instant]:
+        """See Store.now."""
+        now: Instant = (yield self._sql("now"))[0][0]
+        return now
+
+    def purge(self, limit: int) -> Steps[int]:
+        """See Store.purge."""
+        deleted = len((yield self._sql("purge_keys", limit=limit)))
+        return deleted + len((yield self._sql("purge_bodies", limit=limit)))
+
+
+def lease_lost() -> LeaseLostError:
+    """I3. Says nothing of whose it is now: that belongs to somebody else."""
+    return LeaseLostError("the claim is no longer this owner's: nothing was changed")

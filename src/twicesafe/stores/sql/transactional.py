@@ -1,0 +1,128 @@
+"""The transactional way: claim, effect and answer are one transaction.
+
+The claim reads and locks; the only row it ever writes is the completed record, as the last statement before COMMIT.
+Nothing in progress is ever visible, and a crash leaves nothing. Locks answer rivals at once, but they are a courtesy:
+the arbiter is the unique key, for the record goes in only where nothing is in the way but what was seen.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twicesafe.core.claims import Claim, Claimed, Existing
+from twicesafe.core.lifecycle import Verdict, decide
+from twicesafe.core.record import Instant, Micros, Ownership, Record, StoredResponse
+from twicesafe.errors import StoreUnavailableError
+from twicesafe.stores.sql.advisory import lock_keys
+from twicesafe.stores.sql.leased import ROUNDS, SqlSteps, lease_lost
+from twicesafe.stores.sql.rows import WIDTH, of_claim, of_response, of_seen, to_record
+from twicesafe.stores.sql.statements import Dialect, Queries
+from twicesafe.stores.steps import Batch, Steps
+
+_NOT_MINE: Final = frozenset({Verdict.FREE, Verdict.OWN, Verdict.TAKE_OVER, Verdict.HOLD, Verdict.SETTLE})
+"""Verdicts on which somebody would have to act, and the one who holds the key's lock is at it."""
+
+
+class SqlTransactionSteps:
+    """One transaction's dealings. A claim that ends in Existing has ended the transaction, and may be made again."""
+
+    def __init__(self, sql: Queries) -> None:
+        self._sql = sql
+        self._leased = SqlSteps(sql)
+        self._claim: Claim | None = None
+        self._seen: Record | None = None
+        self._own: Ownership | None = None
+        self._claimed_at: Instant = 0
+
+    def claim(self, claim: Claim) -> Steps[Claimed | Existing]:
+        """See Session.claim. Leaves the transaction open if, and only if, the claim is won."""
+        sql = self._sql
+        if sql.dialect is Dialect.SQLITE:
+            # Whoever only reads need not wait for whoever writes.
+            row = (yield sql("find", digest=claim.digest))[0]
+            record, now = to_record(row), row[WIDTH]
+            verdict = decide(record, claim.fingerprint, claim.owner, now)
+            if verdict not in _NOT_MINE:
+                return Existing(verdict, record, now)
+        for _ in range(ROUNDS):
+            row = (yield self._opening(claim))[0]
+            record, now, lock = to_record(row), row[WIDTH], row[WIDTH + 1]
+            verdict = decide(record, claim.fingerprint, claim.owner, now)
+            if verdict not in _NOT_MINE:
+                yield sql("rollback")
+                return Existing(verdict, record, now)
+            if lock != "mine":
+                existing = yield from self._rival(claim, verdict, lock, now)
+                yield sql("rollback")
+                return existing
+            if verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
+                judge = self._leased.hold_stale if verdict is Verdict.HOLD else self._leased.settle_answered
+                assert record is not None
+                judged = yield from judge(claim, record)
+                yield sql("commit")
+                if judged is not None:
+                    return judged
+                continue
+            epoch = 1 if record is None else record.epoch + 1
+            self._claim, self._seen, self._claimed_at = claim, record, now
+            self._own = own = Ownership(claim.digest, claim.owner, epoch)
+            return Claimed(own, now, record if verdict is Verdict.TAKE_OVER else None)
+        raise StoreUnavailableError(f"the record changed {ROUNDS} times while it was being claimed: ask again")
+
+    def _opening(self, claim: Claim) -> Batch:
+        sql = self._sql
+        look = sql("look", digest=claim.digest)
+        if sql.dialect is Dialect.SQLITE:
+            return Batch((sql("begin"), look))
+        return Batch((sql("begin"), sql("lock", **lock_keys(claim.digest, claim.fingerprint.value)), look))
+
+    def _rival(self, claim: Claim, verdict: Verdict, lock: str, now: Instant) -> Steps[Existing]:
+        """Somebody holds the key's lock. In doubt it is "in progress": asking again costs nothing, a false 422 does."""
+        if verdict is Verdict.FREE and lock == "other":
+            proof = yield self._sql("rival_of_another_request", **lock_keys(claim.digest, claim.fingerprint.value))
+            if proof:
+                return Existing(Verdict.MISMATCH, None, now)
+        return Existing(Verdict.IN_PROGRESS, None, now)
+
+    def complete(
+        self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool
+    ) -> Steps[None]:
+        """See Session.complete. Ends the transaction."""
+        claim = self._claim
+        if claim is None:
+            yield from self._leased.completed_before(own)
+            return
+        if own != self._own:
+            yield from self.roll_back()
+            raise lease_lost()
+        self._claim = None
+        record = self._sql(
+            "record",
+            **of_claim(claim),
+            **of_response(response, key_us, body_us),
+            **of_seen(self._seen),
+            epoch=own.epoch,
+            created_at=self._claimed_at,
+        )
+        if keep_effects:
+            if not (yield record):
+                yield self._sql("rollback")
+                raise lease_lost()
+            yield self._sql("commit")
+            return
+        yield self._sql("rollback")
+        lock = (yield self._opening(claim))[0][WIDTH + 1]
+        # Whoever claimed in between runs, and the record will be theirs: nothing was done here.
+        won = lock == "mine" and (yield record)
+        yield self._sql("commit" if won else "rollback")
+
+    def start_answer(self, own: Ownership, head: StoredResponse) -> Steps[None]:
+        """See Session.start_answer."""
+        key_us = 0 if self._claim is None else self._claim.key_us
+        yield from self.complete(own, head._replace(body=None), key_us, key_us, keep_effects=True)
+
+    def roll_back(self) -> Steps[None]:
+        """Release, hold, or leaving it unfinished: nothing was done."""
+        if self._claim is not None:
+            self._claim = None
+            yield self._sql("rollback")
