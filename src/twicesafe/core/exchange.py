@@ -24,11 +24,20 @@ from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreError
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
+class Begin(NamedTuple):
+    """Open a transaction that belongs to no key."""
+
+
 class Run(NamedTuple):
     """Run the handler. Sent back: Responded or Raised. `previous` is what a lost run left, for resuming."""
 
-    ownership: Ownership
+    ownership: Ownership | None
+    """None where the request sent no key."""
     previous: Record | None
+
+
+class Commit(NamedTuple):
+    """Commit the transaction that belongs to no key."""
 
 
 class Complete(NamedTuple):
@@ -83,7 +92,7 @@ class Notice(NamedTuple):
     loud: bool = False
 
 
-Step: TypeAlias = Claim | Run | Complete | StartAnswer | Flow | Release | Hold | Read | Wait | Notice
+Step: TypeAlias = Claim | Begin | Run | Commit | Complete | StartAnswer | Flow | Release | Hold | Read | Wait | Notice
 
 # --- results ---------------------------------------------------------------------------------------------------------
 
@@ -153,6 +162,27 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
         return _answer_for(found.verdict, found.record, found.now, policy, usual_us)
 
 
+def unkeyed(policy: Policy) -> Exchange:
+    """A request to a transactional operation that sent no key: nothing is claimed or recorded, the effects are one
+    transaction all the same, kept or rolled back by the rule that holds under a key."""
+    try:
+        yield Begin()
+    except StoreError as error:
+        return Propagate(error)
+    outcome = yield Run(None, None)
+    if type(outcome) is Raised:
+        return Propagate(outcome.error if outcome.error is not None else IncompleteAnswerError())
+    assert type(outcome) is Responded, outcome
+    if policy.keeps_effects(outcome.status) and not _nothing_done(outcome, policy):
+        try:
+            yield Commit()
+        except StoreError as error:
+            return Propagate(error)
+    if outcome.streaming:
+        yield FLOW
+    return FORWARD
+
+
 def _run(claim: Claim, policy: Policy, claimed: Claimed, usual_us: Micros) -> Exchange:
     own = claimed.ownership
     if claimed.previous is not None:
@@ -177,10 +207,9 @@ def _nothing_done(outcome: Responded, policy: Policy) -> bool:
     status = outcome.status
     if outcome.repeatable or status in policy.released or status in policy.repeatable:
         return True
-    if status < 400:
-        return False
     if outcome.entered is None:
         return status in REFUSED_BEFORE_WORK
+    # Whatever its status: a router's redirect, stored, would make the redirected request a key that was used before.
     return not outcome.entered
 
 
@@ -189,8 +218,7 @@ def _complete(
 ) -> Exchange:
     """Record, and only then let `result` be sent. Never run twice because recording failed."""
     transactional = claim.effects is Effects.TRANSACTIONAL
-    keep = response.status < 400 or response.status in policy.commits
-    step = Complete(own, response, policy.key_us, policy.body_us, keep)
+    step = Complete(own, response, policy.key_us, policy.body_us, policy.keeps_effects(response.status))
     pause = FIRST_PAUSE
     for attempt in range(1, RECORDING_ATTEMPTS + 1):
         try:
@@ -272,15 +300,15 @@ def _stream(claim: Claim, policy: Policy, own: Ownership, head: Responded, usual
     """The body flows live. What retries get is recorded before its first byte: done, body not kept (I11, R18)."""
     lines = remembered(head.headers, store_cookies=policy.store_cookies)
     begun = StoredResponse(head.status, lines, None)
+    if _nothing_done(head, policy):
+        yield from _try(Release(own))
+        yield FLOW
+        return FORWARD
     if claim.effects is Effects.TRANSACTIONAL:
         result = yield from _complete(claim, policy, own, begun, FORWARD, usual_us)
         if result is FORWARD:
             yield FLOW
         return result
-    if _nothing_done(head, policy):
-        yield from _try(Release(own))
-        yield FLOW
-        return FORWARD
     try:
         yield StartAnswer(own, begun)
     except LeaseLostError:

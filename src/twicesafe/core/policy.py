@@ -115,6 +115,10 @@ class Policy:
         write(self, "wait_us", self.wait // _MICROSECOND)
         write(self, "header_name", self.header.lower().encode("ascii"))
 
+    def keeps_effects(self, status: int) -> bool:
+        """Whether a transactional operation that answers `status` commits what it did."""
+        return status < 400 or status in self.commits
+
     def but(self, **changes: Any) -> Policy:
         """This policy with some settings changed; checked again."""
         return replace(self, **changes)
