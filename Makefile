@@ -7,7 +7,7 @@ BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format docs bench clean
 
 help: ## Show what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -27,6 +27,10 @@ lint: .venv/made ## Check style, formatting and types
 format: .venv/made ## Mend what can be mended without a human
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+
+docs: .venv/made ## Make the tables and the picture that come from the code
+	.venv/bin/python scripts/make_state_diagram.py
+	.venv/bin/python scripts/make_tables.py
 
 bench: benchmarks/.venv/made ## Measure twicesafe against its floor and its peers
 	benchmarks/.venv/bin/python -m benchmarks $(BENCH_ARGS)

@@ -11,7 +11,7 @@ from tests.house.files import each_test, files_of_tests, repository
 ALL_OF_IT = range(1, 45)
 
 REQUIREMENTS = (*range(1, 5), *range(6, 19), *range(20, 24), 33, *range(35, 40), 42)
-"""What this release builds of R1 to R44, in its first form at least."""
+"""What this release builds of R1 to R44, in its first form at least; docs/proof.md says what they are."""
 
 INVARIANTS = (*range(1, 9), 11, 12)
 """Of I1 to I12. I9 is the outbox's and I10 is the atomic phases', which are not built yet."""
