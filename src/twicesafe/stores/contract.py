@@ -55,11 +55,22 @@ class Session(Protocol):
 
 
 class Transaction(Session, Protocol):
-    """The transactional way, a context manager: leaving it unfinished rolls back and gives back the connection."""
+    """The transactional way, a context manager: leaving it unfinished rolls back and gives back the connection.
+
+    `claim` begins it, and has ended it again when it is not won, so that whoever waits holds no connection. After
+    `begin` a claim joins what was begun and leaves it open whatever its answer: rows of one's own that were written
+    before it can still be committed.
+    """
 
     @property
     def connection(self) -> Any:
-        """The driver's own connection, inside the transaction, for the handler's effects. Do not commit it."""
+        """The driver's own connection, inside the transaction, for the handler's effects. Do not commit it.
+
+        LookupError before the transaction has begun and after it has ended.
+        """
+
+    def begin(self) -> None:
+        """Begin without a claim: for requests that sent no key, and for rows of one's own before a claim."""
 
     def commit(self) -> None:
         """Commit effects that belong to no key: for requests that sent none. Nothing is claimed or recorded."""
@@ -76,10 +87,7 @@ class Store(Session, Protocol):
     """Whether `transaction()` can be had here."""
 
     def transaction(self) -> Transaction:
-        """A new transaction, begun when it is entered. ConfigurationError where there is none.
-
-        Entered and used without a claim, it is a plain transaction for a request without a key: see `commit`.
-        """
+        """A new transaction. Nothing is sent before its `claim` or `begin`. ConfigurationError where there is none."""
 
     def read(self, digest: bytes) -> Found:
         """The row as it stands, whatever its standing.
@@ -133,6 +141,7 @@ class AsyncTransaction(AsyncSession, Protocol):
     @property
     def connection(self) -> Any: ...
 
+    async def begin(self) -> None: ...
     async def commit(self) -> None: ...
 
     async def __aenter__(self) -> AsyncTransaction: ...

@@ -24,7 +24,7 @@ _NOT_MINE: Final = frozenset({Verdict.FREE, Verdict.OWN, Verdict.TAKE_OVER, Verd
 
 
 class SqlTransactionSteps:
-    """One transaction's dealings. A claim that ends in Existing has ended the transaction, and may be made again."""
+    """One transaction's dealings. A claim that ends in Existing has ended what it began, and may be made again."""
 
     def __init__(self, sql: Queries) -> None:
         self._sql = sql
@@ -33,11 +33,27 @@ class SqlTransactionSteps:
         self._seen: Record | None = None
         self._own: Ownership | None = None
         self._claimed_at: Instant = 0
+        self._begun = False
+
+    @property
+    def open(self) -> bool:
+        """Whether there is a transaction to be committed or rolled back."""
+        return self._begun or self._claim is not None
+
+    def begin(self) -> Steps[None]:
+        """See Transaction.begin."""
+        yield self._sql("begin")
+        self._begun = True
+
+    def commit(self) -> Steps[None]:
+        """See Transaction.commit."""
+        self._begun = False
+        yield self._sql("commit")
 
     def claim(self, claim: Claim) -> Steps[Claimed | Existing]:
-        """See Session.claim. Leaves the transaction open if, and only if, the claim is won."""
+        """See Session.claim. Leaves the transaction open if the claim is won, or had been begun before."""
         sql = self._sql
-        if sql.dialect is Dialect.SQLITE:
+        if sql.dialect is Dialect.SQLITE and not self._begun:
             # Whoever only reads need not wait for whoever writes.
             row = (yield sql("find", digest=claim.digest))[0]
             record, now = to_record(row), row[WIDTH]
@@ -49,17 +65,17 @@ class SqlTransactionSteps:
             record, now, lock = to_record(row), row[WIDTH], row[WIDTH + 1]
             verdict = decide(record, claim.fingerprint, claim.owner, now)
             if verdict not in _NOT_MINE:
-                yield sql("rollback")
+                yield from self._end("rollback")
                 return Existing(verdict, record, now)
             if lock != "mine":
                 existing = yield from self._rival(claim, verdict, lock, now)
-                yield sql("rollback")
+                yield from self._end("rollback")
                 return existing
             if verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
                 judge = self._leased.hold_stale if verdict is Verdict.HOLD else self._leased.settle_answered
                 assert record is not None
                 judged = yield from judge(claim, record)
-                yield sql("commit")
+                yield from self._end("commit")
                 if judged is not None:
                     return judged
                 continue
@@ -71,10 +87,15 @@ class SqlTransactionSteps:
 
     def _opening(self, claim: Claim) -> Batch:
         sql = self._sql
-        look = sql("look", digest=claim.digest)
-        if sql.dialect is Dialect.SQLITE:
-            return Batch((sql("begin"), look))
-        return Batch((sql("begin"), sql("lock", **lock_keys(claim.digest, claim.fingerprint.value)), look))
+        statements = [] if self._begun else [sql("begin")]
+        if sql.dialect is Dialect.POSTGRESQL:
+            statements.append(sql("lock", **lock_keys(claim.digest, claim.fingerprint.value)))
+        return Batch((*statements, sql("look", digest=claim.digest)))
+
+    def _end(self, how: str) -> Steps[None]:
+        """End what this claim began; what had been begun before it is its caller's to end."""
+        if not self._begun:
+            yield self._sql(how)
 
     def _rival(self, claim: Claim, verdict: Verdict, lock: str, now: Instant) -> Steps[Existing]:
         """Somebody holds the key's lock. In doubt it is "in progress": asking again costs nothing, a false 422 does."""
@@ -95,7 +116,7 @@ class SqlTransactionSteps:
         if own != self._own:
             yield from self.roll_back()
             raise lease_lost()
-        self._claim = None
+        self._claim, self._begun = None, False
         record = self._sql(
             "record",
             **of_claim(claim),
@@ -123,6 +144,6 @@ class SqlTransactionSteps:
 
     def roll_back(self) -> Steps[None]:
         """Release, hold, or leaving it unfinished: nothing was done."""
-        if self._claim is not None:
-            self._claim = None
+        if self.open:
+            self._claim, self._begun = None, False
             yield self._sql("rollback")
