@@ -7,19 +7,30 @@ of other protocols pass through untouched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from datetime import timedelta
 from inspect import isawaitable
-from typing import Final
+from typing import Any, Final
 
-from twicesafe import eager
+from twicesafe import eager, starlette
 from twicesafe.core.keys import PUBLIC, Scope, parse_key
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.problems import problem
 from twicesafe.core.record import Effects
 from twicesafe.errors import ConfigurationError, MissingKeyError, RequestError, ScopeError
-from twicesafe.keyed import ASGIApp, ASGIScope, ClientGoneError, KeyedRequest, Message, Receive, Send, Shared, current
+from twicesafe.keyed import (
+    ASGIApp,
+    ASGIScope,
+    ClientGoneError,
+    EnteredOf,
+    KeyedRequest,
+    Message,
+    Receive,
+    Send,
+    Shared,
+    current,
+)
 from twicesafe.observe import Observer, log_events
 from twicesafe.stores.contract import AsyncStore
 
@@ -44,6 +55,9 @@ class IdempotencyMiddleware:
 
     A request that has begun to run goes on when its client hangs up or its task is cancelled; on shutdown such work is
     waited for, up to `drain`.
+
+    `entered` tells whether the handler proper was reached, so that what a router refuses leaves no record; the default
+    can tell it of Starlette's routers and those made like them.
     """
 
     def __init__(
@@ -56,11 +70,11 @@ class IdempotencyMiddleware:
         operation: Operation | OperationOf | None = None,
         observer: Observer = log_events,
         drain: timedelta = DRAIN,
+        entered: EnteredOf = starlette.entered,
     ) -> None:
         if policy is not None and operation is not None:
             raise ConfigurationError("pass either policy or operation: an operation brings its own policy")
-        if not hasattr(store, "aclose"):
-            raise ConfigurationError(f"an ASGI application needs an asynchronous store, not {type(store).__name__}")
+        check_store(store)
         if not callable(scope) and scope is not PUBLIC:
             raise ConfigurationError("scope must be a function that says who the caller is, or PUBLIC")
         if operation is None:
@@ -70,14 +84,14 @@ class IdempotencyMiddleware:
         self.app = app
         self._who = scope
         self._operation = operation
-        self._shared = Shared(store, observer)
+        self._shared = Shared(store, observer, entered)
         self._drain = drain
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or "twicesafe" in scope:
             # Mounted twice, the outer one does the work.
             if scope["type"] == "lifespan":
-                receive = self._draining(receive)
+                receive = draining(receive, self._shared, self._drain)
             await self.app(scope, receive, send)
             return
         operation = self._operation if isinstance(self._operation, Operation) else self._operation(scope)
@@ -101,32 +115,25 @@ class IdempotencyMiddleware:
         loop = asyncio.get_running_loop()
         request = KeyedRequest(self._shared, operation, key, scope, receive, send, loop)
         scope["twicesafe"] = request
-        await shielded(request, self._serve(request, scope, who), self._shared, loop)
+        await shielded(request, self._serve(request, who), self._shared, loop)
 
-    async def _serve(self, request: KeyedRequest, scope: ASGIScope, who: Scope) -> None:
+    async def _serve(self, request: KeyedRequest, who: Scope) -> None:
         try:
             result = await request.enter(who)
         except RequestError as error:
-            await request.refuse(error)
-            return
+            result = request.refuse(error)
         except ClientGoneError:
             return
-        error = None
         if result is None:
-            try:
-                await self.app(scope, request.receive, request.send)
-            except BaseException as raised:  # noqa: BLE001 - whatever ends the handler has to be settled first
-                error = raised
-        await request.finish(error)
+            await request.run(self.app, request.receive)
+        else:
+            await request.finish(None)
 
-    def _draining(self, receive: Receive) -> Receive:
-        async def drained() -> Message:
-            message = await receive()
-            if message["type"] == "lifespan.shutdown" and self._shared.running:
-                await asyncio.wait(self._shared.running, timeout=self._drain.total_seconds())
-            return message
 
-        return drained
+def check_store(store: AsyncStore) -> None:
+    """ConfigurationError for a store of blocking calls."""
+    if not hasattr(store, "aclose"):
+        raise ConfigurationError(f"an ASGI application needs an asynchronous store, not {type(store).__name__}")
 
 
 def check_effects(operation: Operation, store: AsyncStore) -> None:
@@ -158,26 +165,42 @@ async def send_refusal(error: RequestError, policy: Policy, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def draining(receive: Receive, shared: Shared, drain: timedelta) -> Receive:
+    """A lifespan's `receive` that lets a shutdown wait for work whose client is gone."""
+
+    async def drained() -> Message:
+        message = await receive()
+        if message["type"] == "lifespan.shutdown" and shared.running:
+            await asyncio.wait(shared.running, timeout=drain.total_seconds())
+        return message
+
+    return drained
+
+
 async def shielded(
     request: KeyedRequest,
-    work: Awaitable[None],
+    work: Coroutine[Any, Any, None],
     shared: Shared,
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """Run `work` in a task of its own that the cancellation of this one does not reach (R14).
+    """Run `work` in a task of its own that the cancellation of this one does not reach (R14), once it has claimed.
 
     Context variables that the application sets are seen by the layers around, as if there were no task.
     """
     context = copy_context()
-    task = eager.start(work, loop, context)  # type: ignore[arg-type]
+    task = eager.start(work, loop, context)
     if not task.done():
         shared.running.add(task)
         task.add_done_callback(shared.running.discard)
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
-            request.detach()
             task.add_done_callback(_report)
+            if request.claims:
+                request.detach()
+            else:
+                task.cancel()
+                await asyncio.wait([task])
             raise
     _restore(context)
     task.result()

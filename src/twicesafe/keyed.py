@@ -20,7 +20,10 @@ from twicesafe.core.capture import Capture, Progress, Raised, Responded
 from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.exchange import (
     Answer,
+    Begin,
+    Commit,
     Complete,
+    Exchange,
     Flow,
     Forward,
     Hold,
@@ -33,6 +36,7 @@ from twicesafe.core.exchange import (
     StartAnswer,
     Wait,
     exchange,
+    unkeyed,
 )
 from twicesafe.core.fingerprint import Fingerprint, RequestFacts
 from twicesafe.core.keys import Scope, derive, scoped_key
@@ -50,6 +54,10 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
 
+EnteredOf: TypeAlias = Callable[[ASGIScope, int], bool | None]
+"""Whether the handler proper was reached, judged by the ASGI scope once the answer's status is known. None where that
+cannot be told; False only where it is certain, because the key is then free for another run."""
+
 PIECE: Final = 64 * 1024
 _DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 
@@ -61,11 +69,12 @@ class ClientGoneError(ConnectionError):
 class Shared:
     """What the requests of one middleware have in common."""
 
-    __slots__ = ("observer", "renewals", "running", "store", "usual")
+    __slots__ = ("entered", "observer", "renewals", "running", "store", "usual")
 
-    def __init__(self, store: AsyncStore, observer: Observer) -> None:
+    def __init__(self, store: AsyncStore, observer: Observer, entered: EnteredOf) -> None:
         self.store = store
         self.observer = observer
+        self.entered = entered
         self.renewals = Renewals(store, self._lease_lost)
         self.running: set[asyncio.Task[None]] = set()
         self.usual: dict[str, int] = {}
@@ -95,6 +104,7 @@ class KeyedRequest:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.key = key
+        """Empty where the request carries none."""
         self.operation = operation
         self.entered: bool | None = None
         """Whether the handler proper was reached; None where nobody says."""
@@ -144,6 +154,33 @@ class KeyedRequest:
 
     # --- for shells ---------------------------------------------------------------------------------------------------
 
+    async def run(self, app: ASGIApp, receive: Receive) -> None:
+        """Let the application answer, and settle whatever it leaves. Raises what is to reach the server."""
+        error = None
+        try:
+            await app(self._scope, receive, self.send)
+        except BaseException as raised:  # noqa: BLE001 - whatever ends the handler has to be settled first
+            error = raised
+        await self.finish(error)
+
+    def bind(self, operation: Operation, key: str) -> None:
+        """Say, before entering, what this request turned out to ask for; its handler has not been reached yet."""
+        self.operation = operation
+        self.key = key
+        self.entered = False
+        self._body_limit = operation.policy.body_limit
+        self._scope["twicesafe"] = self
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is entered or refused."""
+        return self._exchange is not None or self._result is not None
+
+    @property
+    def claims(self) -> bool:
+        """Whether a claim was asked for: from then on the work is seen through to its end, whoever goes away."""
+        return self._claim is not None
+
     async def enter(self, who: Scope) -> Result | None:
         """Claim. None means run; a result is to be sent by `finish` instead, and nothing may run.
 
@@ -164,7 +201,15 @@ class KeyedRequest:
             digest, name, operation.name, hint, Fingerprint(facts, policy.fingerprint), policy.effects, urandom(16),
             policy.lease_us, policy.key_us,
         )  # fmt: skip
-        self._exchange = exchange(claim, policy, self._shared.usual.get(operation.name, 0))
+        return await self._begin(exchange(claim, policy, self._shared.usual.get(operation.name, 0)))
+
+    async def enter_without_key(self) -> Result | None:
+        """Open the transaction of a transactional operation whose request carries no key. The result is `enter`'s."""
+        return await self._begin(unkeyed(self.operation.policy))
+
+    async def _begin(self, generator: Exchange) -> Result | None:
+        policy = self.operation.policy
+        self._exchange = generator
         self._state = self._discard
         step = await self._advance(None)
         if type(step) is Run:
@@ -175,12 +220,14 @@ class KeyedRequest:
         return self._result
 
     async def finish(self, error: BaseException | None) -> None:
-        """The application returned, or raised `error`: settle what is open, send what is to be sent, raise what is due."""
-        if self._exchange is None:
+        """The application returned, or raised `error`: settle what is open, answer, raise what is due."""
+        if not self.begun:
             if error is not None:
                 raise error
             return
         if self._result is None:
+            if self._state == self._hold_back:
+                self._state = self._discard
             await self._advance(Raised(error, self.entered))
         result = self._result
         assert result is not None
@@ -193,14 +240,15 @@ class KeyedRequest:
         if error is not None and type(result) is Forward:
             raise error
 
-    async def refuse(self, error: RequestError) -> None:
-        """Answer a request that cannot be claimed; whatever the application answers is dropped."""
+    def refuse(self, error: RequestError) -> Result:
+        """Have `finish` answer a request that cannot be claimed; whatever the application answers is dropped."""
         self._state = self._discard
         policy = self.operation.policy
         status, headers, body = problem(
             error.problem, header=policy.header, base=policy.problem_base, detail=str(error), status=error.status
         )
-        await self._send_result(Answer(status, headers, body, error.problem))
+        self._result = Answer(status, headers, body, error.problem)
+        return self._result
 
     def detach(self) -> None:
         """The caller is gone: the work goes on, nothing more is sent."""
@@ -267,6 +315,8 @@ class KeyedRequest:
     async def _let_go(self, capture: Capture, progress: Progress) -> None:
         if progress is Progress.WHOLE and not capture.whole:
             return
+        if self.entered is None:
+            self.entered = self._shared.entered(self._scope, capture.status)
         outcome = Responded(
             capture.status, capture.headers, capture.kept, self.entered, self._repeatable, progress is Progress.FLOW
         )
@@ -395,18 +445,27 @@ class KeyedRequest:
                 self._own = found.ownership
                 shared.renewals.watch(found.ownership, claim.lease_us, self._loop)
             return found
-        await self.close()
-        transaction = shared.store.transaction()
-        await transaction.__aenter__()
-        self._transaction = self._session = transaction
+        transaction = await self._open()
         found = await transaction.claim(claim)
         if type(found) is not Claimed:
             await self.close()
         return found
 
+    async def _open(self) -> AsyncTransaction:
+        await self.close()
+        transaction = self._shared.store.transaction()
+        await transaction.__aenter__()
+        self._transaction = self._session = transaction
+        return transaction
+
     async def _perform(self, step: Any) -> object:
         session = self._session
         match step:
+            case Begin():
+                await self._open()
+            case Commit():
+                assert self._transaction is not None
+                await self._transaction.commit()
             case Complete(own, response, key_us, body_us, keep):
                 assert session is not None
                 await session.complete(own, response, key_us, body_us, keep_effects=keep)
@@ -440,6 +499,6 @@ class KeyedRequest:
 def current(scope: ASGIScope) -> KeyedRequest:
     """The keyed request that this ASGI scope belongs to. LookupError where the request carries no key."""
     found = scope.get("twicesafe")
-    if not isinstance(found, KeyedRequest):
+    if not isinstance(found, KeyedRequest) or not found.key:
         raise LookupError("this request is not under an idempotency key")
     return found

@@ -14,7 +14,7 @@ FLOORS = (
     {"errors"},
     {"core"},
     {"stores", "observe"},
-    {"asgi", "eager", "fastapi", "keyed", "renewals", "client", "testing"},
+    {"asgi", "eager", "fastapi", "keyed", "openapi", "renewals", "starlette", "client", "testing"},
     {"demo", "storm"},
     {"cli", "__main__"},
 )
