@@ -1,9 +1,12 @@
 """Does this request ask for the same thing as the first one?
 
-The digest covers method, raw path, query string, media type, chosen headers and the body (R8). Its first byte names the
-algorithm, so that the algorithm can change under live keys: a stored fingerprint is always compared by its own.
-Whatever a stricter reading cannot parse is hashed as raw bytes, under a mark that no parsed form can produce: a false
-mismatch refuses, a false match would replay the wrong answer.
+The digest covers method, raw path, query string, media type, content coding, chosen headers and the body (R8). Its
+first byte names the algorithm, so that the algorithm can change under live keys: a stored fingerprint is always
+compared by its own. Whatever a stricter reading cannot parse is hashed as it was sent, under another mark than a parsed
+form, so that the two never meet: a false mismatch refuses, a false match would replay the wrong answer.
+
+Written one way is one request, and nothing else: `/work` is not `/work/`, `%7E` is not `~`, `?a=1&b=2` is not
+`?b=2&a=1`. A client that tries again sends what it sent before.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import hmac
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from hashlib import sha256
+from struct import Struct
 from typing import Final, NamedTuple
 
 from twicesafe.core.canonical_json import canonical_json
@@ -47,6 +51,10 @@ class FingerprintRule(NamedTuple):
             algorithm = FingerprintAlgorithm(self.algorithm)
         except ValueError:
             raise ConfigurationError(f"fingerprint algorithm {self.algorithm!r} is not known") from None
+        names: object = self.headers
+        if not isinstance(names, tuple | list | set | frozenset) or not all(isinstance(name, bytes) for name in names):
+            # A name as text would equal no header's name, and the header would silently not count.
+            raise ConfigurationError(f"fingerprint headers must be a tuple of bytes, not {names!r}")
         return FingerprintRule(algorithm, tuple(sorted({name.lower() for name in self.headers})))
 
 
@@ -73,12 +81,12 @@ class Fingerprint:
     def matches(self, stored: bytes) -> bool:
         """Whether the record's request was this one. FingerprintAlgorithmError where only a newer release can tell."""
         mine = self.value
-        if stored[0] != mine[0]:
+        if stored[:1] != mine[:1]:
             try:
-                algorithm = FingerprintAlgorithm(stored[0])
+                algorithm = FingerprintAlgorithm(int.from_bytes(stored[:1], "big"))
             except ValueError:
                 raise FingerprintAlgorithmError(
-                    f"the record was fingerprinted by algorithm {stored[0]}, which this release does not know: "
+                    f"the record was fingerprinted by algorithm {stored[:1]!r}, which this release does not know: "
                     "finish the upgrade of all servers"
                 ) from None
             mine = compute(self._facts, algorithm, self._names)
@@ -96,23 +104,26 @@ class GivenFingerprint(NamedTuple):
 
 
 _PREFIX: Final = {algorithm: bytes([algorithm]) for algorithm in FingerprintAlgorithm}
+_OF_THE_BODY: Final = frozenset({b"content-type", b"content-encoding"})
+_LENGTHS: Final = Struct(">?6I")
+"""Whether the body was parsed, then the length of each part but the body, which is the last."""
 
 
 def compute(facts: RequestFacts, algorithm: FingerprintAlgorithm, names: Iterable[bytes] = ()) -> bytes:
-    """33 bytes: the algorithm's number, then SHA-256 over the length-prefixed parts."""
+    """33 bytes: the algorithm's number, then SHA-256 over the lengths of the parts and the parts."""
     method, path, query, headers, body = facts
     content_type = content_encoding = b""
     for name, line in headers:
-        if name == b"content-type":
-            content_type = line
-        elif name == b"content-encoding":
-            content_encoding = line
-    media_type = content_type
-    if algorithm is not RAW:
-        parsed = _parsed_body(algorithm, content_type, content_encoding, body)
-        if parsed is not None:
-            media_type, body = parsed
-            content_encoding = b""
+        if name in _OF_THE_BODY:
+            # Two lines of one name are one list (RFC 9110, 5.3), which no parser below takes for a single value.
+            if name == b"content-type":
+                content_type = content_type + b"," + line if content_type else line
+            else:
+                content_encoding = content_encoding + b"," + line if content_encoding else line
+    parsed = None if algorithm is RAW else _parsed_body(algorithm, content_type, content_encoding, body)
+    if parsed is not None:
+        content_type, body = parsed
+        content_encoding = b""
     chosen = b""
     if names:
         chosen = b"".join(
@@ -121,15 +132,12 @@ def compute(facts: RequestFacts, algorithm: FingerprintAlgorithm, names: Iterabl
             for name, line in headers
             if name == wanted
         )
-    head = b"%b %d:%b%d:%b%d:%b%d:%b%d:%b" % (
-        method.encode("ascii", "backslashreplace"),
-        len(path), path,
-        len(query), query,
-        len(media_type), media_type,
-        len(content_encoding), content_encoding,
-        len(chosen), chosen,
+    verb = method.encode("utf-8", "surrogatepass")
+    lengths = _LENGTHS.pack(
+        parsed is not None,
+        len(verb), len(path), len(query), len(content_type), len(content_encoding), len(chosen),
     )  # fmt: skip
-    digest = sha256(head)
+    digest = sha256(b"".join((lengths, verb, path, query, content_type, content_encoding, chosen)))
     digest.update(body)
     return _PREFIX[algorithm] + digest.digest()
 

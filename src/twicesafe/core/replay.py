@@ -10,7 +10,7 @@ Kept line for line, count, order and bytes (R17), except:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from twicesafe.core.record import HeaderLines
@@ -37,10 +37,12 @@ _NEVER: Final = HOP_BY_HOP | PER_EXCHANGE
 _NEVER_OR_COOKIE: Final = _NEVER | {b"set-cookie"}
 
 
-def remembered(headers: Iterable[tuple[bytes, bytes]], *, store_cookies: bool) -> HeaderLines:
+def remembered(headers: Sequence[tuple[bytes, bytes]], *, store_cookies: bool) -> HeaderLines:
     """The lines of `headers` that a replay sends again, in their order. Names are compared in lower case."""
     dropped = _NEVER if store_cookies else _NEVER_OR_COOKIE
-    kept = tuple([(name, line) for name, line in headers if name.lower() not in dropped])
+    kept = tuple([line for line in headers if line[0].lower() not in dropped])
+    if len(kept) == len(headers):
+        return kept
     named = [line for name, line in headers if name.lower() == b"connection"]
     if named:
         also = {token.strip().lower() for line in named for token in line.split(b",")}
