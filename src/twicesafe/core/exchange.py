@@ -112,7 +112,7 @@ class Answer(NamedTuple):
 
 
 class Propagate(NamedTuple):
-    """Let the handler's own exception through; nothing is recorded under the key."""
+    """Let the handler's own exception through: no answer is recorded, or it broke off after its head was."""
 
     error: BaseException
 
@@ -135,18 +135,19 @@ Exchange: TypeAlias = Generator[Step, object, Result]
 def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
     """One request from claim to answer. `usual_us`: how long this operation usually takes, 0 where not known yet."""
     waited = failures = 0
+    ambiguous = False
     pause = FIRST_PAUSE // 2
     while True:
         try:
             found = yield claim
-        except AmbiguousWriteError:
-            # The claim may stand. The store recognises its own owner token when asked again.
+        except StoreError as error:
+            # Once the claim may stand, giving up would leave it to block its key, and an opaque one to end as unknown:
+            # ask again. The store recognises its own owner token.
             failures += 1
-            if failures < CLAIM_ATTEMPTS:
+            ambiguous = ambiguous or isinstance(error, AmbiguousWriteError)
+            if ambiguous and failures < CLAIM_ATTEMPTS:
+                yield Wait(FIRST_PAUSE * failures)
                 continue
-            yield Notice("store.unavailable", loud=True)
-            return _problem("store-unavailable", policy, retry_after=1)
-        except StoreError:
             yield Notice("store.unavailable", loud=True)
             return _problem("store-unavailable", policy, retry_after=1)
         if type(found) is Claimed:
@@ -178,9 +179,7 @@ def unkeyed(policy: Policy) -> Exchange:
             yield Commit()
         except StoreError as error:
             return Propagate(error)
-    if outcome.streaming:
-        yield FLOW
-    return FORWARD
+    return _flowed((yield FLOW)) if outcome.streaming else FORWARD
 
 
 def _run(claim: Claim, policy: Policy, claimed: Claimed, usual_us: Micros) -> Exchange:
@@ -217,41 +216,56 @@ def _complete(
     claim: Claim, policy: Policy, own: Ownership, response: StoredResponse, result: Result, usual_us: Micros
 ) -> Exchange:
     """Record, and only then let `result` be sent. Never run twice because recording failed."""
-    transactional = claim.effects is Effects.TRANSACTIONAL
     step = Complete(own, response, policy.key_us, policy.body_us, policy.keeps_effects(response.status))
+    try:
+        if claim.effects is not Effects.TRANSACTIONAL:
+            recorded = yield from _insist(step)
+            if not recorded:
+                yield from _try(Hold(own))
+            return result
+        yield step
+    except LeaseLostError:
+        yield Notice("lease.lost", loud=True)
+        return (yield from _superseded(claim, policy, result, usual_us))
+    except AmbiguousWriteError:
+        return (yield from _commit_unknown(claim, policy, own, result))
+    except StoreError:
+        # The transaction is gone and its effects with it.
+        yield Notice("recording.failed", loud=True)
+        return _problem("store-unavailable", policy, retry_after=1)
+    return result
+
+
+def _insist(step: Complete | StartAnswer) -> Generator[Step, object, bool]:
+    """Whether a write of the leased way stands after a few tries; made twice it is made once. LeaseLostError is raised.
+
+    A failure is told: the work may be done, and the store does not know.
+    """
     pause = FIRST_PAUSE
     for attempt in range(1, RECORDING_ATTEMPTS + 1):
         try:
             yield step
         except LeaseLostError:
-            yield Notice("lease.lost", loud=True)
-            return (yield from _superseded(claim, policy, result, usual_us))
-        except AmbiguousWriteError:
-            if transactional:
-                return (yield from _commit_unknown(claim, policy, own, result))
+            raise
         except StoreError:
-            if transactional:
-                # The transaction is gone and its effects with it.
-                yield Notice("recording.failed", loud=True)
-                return _problem("store-unavailable", policy, retry_after=1)
+            if attempt < RECORDING_ATTEMPTS:
+                yield Wait(pause)
+                pause *= 2
         else:
-            return result
-        if attempt < RECORDING_ATTEMPTS:
-            yield Wait(pause)
-            pause *= 2
+            return True
     yield Notice("recording.failed", loud=True)
-    yield from _try(Hold(own))
-    return result
+    return False
 
 
 def _superseded(claim: Claim, policy: Policy, result: Result, usual_us: Micros) -> Exchange:
     """The claim went to somebody else while this handler ran. There is one answer to an intent, and it is theirs."""
+    error = result.error if type(result) is Answer else None
     try:
         found = yield Read(claim.digest)
+        assert type(found) is Found, found
+        verdict = decide(found.record, claim.fingerprint, b"", found.now)
     except StoreError:
-        return _problem("outcome-unknown", policy)
-    assert type(found) is Found, found
-    verdict = decide(found.record, claim.fingerprint, b"", found.now)
+        return _problem("outcome-unknown", policy)._replace(error=error)
     if verdict is Verdict.FREE:
         # Nobody remembers the key any more. A transaction was rolled back; otherwise the work was done here.
         return (
@@ -259,7 +273,7 @@ def _superseded(claim: Claim, policy: Policy, result: Result, usual_us: Micros) 
         )
     if verdict in (Verdict.TAKE_OVER, Verdict.HOLD, Verdict.SETTLE, Verdict.MISMATCH):
         verdict = Verdict.UNKNOWN
-    return _answer_for(verdict, found.record, found.now, policy, usual_us)
+    return _answer_for(verdict, found.record, found.now, policy, usual_us)._replace(error=error)
 
 
 def _commit_unknown(claim: Claim, policy: Policy, own: Ownership, result: Result) -> Exchange:
@@ -298,31 +312,35 @@ def _raised(claim: Claim, policy: Policy, own: Ownership, outcome: Raised, usual
 
 def _stream(claim: Claim, policy: Policy, own: Ownership, head: Responded, usual_us: Micros) -> Exchange:
     """The body flows live. What retries get is recorded before its first byte: done, body not kept (I11, R18)."""
-    lines = remembered(head.headers, store_cookies=policy.store_cookies)
-    begun = StoredResponse(head.status, lines, None)
     if _nothing_done(head, policy):
         yield from _try(Release(own))
-        yield FLOW
-        return FORWARD
+        return _flowed((yield FLOW))
+    lines = remembered(head.headers, store_cookies=policy.store_cookies)
+    begun = StoredResponse(head.status, lines, None)
     if claim.effects is Effects.TRANSACTIONAL:
         result = yield from _complete(claim, policy, own, begun, FORWARD, usual_us)
-        if result is FORWARD:
-            yield FLOW
-        return result
+        return _flowed((yield FLOW)) if result is FORWARD else result
     try:
-        yield StartAnswer(own, begun)
+        yield from _insist(StartAnswer(own, begun))
     except LeaseLostError:
         yield Notice("lease.lost", loud=True)
         return (yield from _superseded(claim, policy, FORWARD, usual_us))
-    except StoreError:
-        yield Notice("recording.failed", loud=True)
     end = yield FLOW
     if type(end) is Raised:
         yield Notice("outcome.unknown", loud=True)
         yield from _try(Hold(own))
+    else:
+        assert type(end) is Responded, end
+        # Whatever comes of it, the answer has been sent.
+        yield from _complete(claim, policy, own, begun._replace(body=end.body), FORWARD, usual_us)
+    return _flowed(end)
+
+
+def _flowed(end: object) -> Forward | Propagate:
+    """The result of an answer that has been sent as it came. A broken one has to be seen to be broken."""
+    if type(end) is Raised:
         return Propagate(end.error if end.error is not None else IncompleteAnswerError())
-    assert type(end) is Responded, end
-    return (yield from _complete(claim, policy, own, begun._replace(body=end.body), FORWARD, usual_us))
+    return FORWARD
 
 
 def _try(step: Release | Hold) -> Generator[Step, object, None]:
@@ -344,6 +362,12 @@ _NOTICES: Final = {
     Verdict.MISMATCH: "mismatch",
     Verdict.UNKNOWN: "outcome.unknown",
 }
+
+
+_OF_THE_BODY: Final = frozenset(
+    {b"etag", b"last-modified", b"accept-ranges", b"digest", b"repr-digest", b"cache-control"}
+)
+"""Besides Content-*: what describes a body that is no longer kept, and what its replacement says for itself."""
 
 
 class IncompleteAnswerError(RuntimeError):
@@ -373,7 +397,7 @@ def _without_body(record: Record | None, policy: Policy) -> Answer:
     status = 200 if record is None or record.response is None else record.response.status
     kept = () if record is None or record.response is None else record.response.headers
     headers = tuple(
-        [line for line in kept if not line[0].lower().startswith(b"content-") and line[0].lower() != b"etag"]
+        [line for line in kept if not line[0].lower().startswith(b"content-") and line[0].lower() not in _OF_THE_BODY]
     )
     if status in (204, 205, 304):
         return Answer(status, (*headers, REPLAYED), b"", "result-not-kept")
