@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import blake2b, sha256
+from struct import Struct
 from typing import Final, NamedTuple
 
 from twicesafe.errors import ConfigurationError, InvalidKeyError, ScopeError
@@ -30,7 +31,6 @@ class KeySyntax(StrEnum):
     """A UUID of any version in its hyphenated form; compared in lower case."""
 
 
-_OPAQUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _ESCAPED = re.compile(r'\\(["\\])')
@@ -44,13 +44,22 @@ class KeyRule(NamedTuple):
     max_length: int = MAX_KEY_LENGTH
 
     def checked(self) -> KeyRule:
-        """This rule, or ConfigurationError."""
+        """This rule with its syntax as the enum's member, or ConfigurationError."""
+        try:
+            syntax = KeySyntax(self.syntax)
+        except ValueError:
+            choices = ", ".join(KeySyntax)
+            raise ConfigurationError(f"key syntax must be one of {choices}, not {self.syntax!r}") from None
+        for name in ("min_length", "max_length"):
+            length = getattr(self, name)
+            if not isinstance(length, int):
+                raise ConfigurationError(f"key {name} must be a whole number, not {length!r}")
         if not 1 <= self.min_length <= self.max_length <= MAX_KEY_LENGTH:
             raise ConfigurationError(
                 f"key lengths must satisfy 1 <= min_length <= max_length <= {MAX_KEY_LENGTH}, "
                 f"not {self.min_length} to {self.max_length}"
             )
-        return self
+        return self._replace(syntax=syntax)
 
 
 def parse_key(lines: Sequence[bytes | str], rule: KeyRule) -> str | None:
@@ -97,7 +106,8 @@ def check_key(text: str, rule: KeyRule) -> str:
         raise InvalidKeyError(
             f"the idempotency key has {length} characters; this operation takes {rule.min_length} to {rule.max_length}"
         )
-    if _OPAQUE.fullmatch(text) is None:
+    # Of ASCII, printable means from blank to tilde.
+    if not (text.isascii() and text.isprintable()) or text[0] == " " or text[-1] == " ":
         raise InvalidKeyError(
             "the idempotency key may hold printable ASCII only and neither begins nor ends with a blank"
         )
@@ -124,6 +134,10 @@ Scope = str | _Public
 """A stable identity of the caller, known to the server: a user or tenant id. Never a token, never an address."""
 
 
+_LENGTHS: Final = Struct(">HH")
+"""Of the scope (at most 4 bytes a character) and of the key. The operation comes last and needs none."""
+
+
 class ScopedKey(NamedTuple):
     """The identity of an intent. `digest` is the only value ever looked up."""
 
@@ -139,9 +153,10 @@ def scoped_key(scope: Scope, key: str, operation: str | None = None) -> ScopedKe
     identity would put everybody without one into a shared scope.
     """
     if scope is PUBLIC:
-        name, mark = "", b"p"
+        # No identity is empty, so nobody else's keys have this length.
+        name = ""
     elif isinstance(scope, str) and scope and len(scope) <= MAX_SCOPE_LENGTH:
-        name, mark = scope, b"s"
+        name = scope
     else:
         raise ScopeError(
             "the caller's identity must be a non-empty string of at most "
@@ -150,8 +165,7 @@ def scoped_key(scope: Scope, key: str, operation: str | None = None) -> ScopedKe
     who = name.encode("utf-8", "surrogatepass")
     what = key.encode("ascii")
     where = b"" if operation is None else b"o" + operation.encode("utf-8", "surrogatepass")
-    digest = sha256(b"%c%d:%b%d:%b%b" % (mark, len(who), who, len(what), what, where)).digest()
-    return ScopedKey(digest, name, key_hint(key))
+    return ScopedKey(sha256(_LENGTHS.pack(len(who), len(what)) + who + what + where).digest(), name, key_hint(key))
 
 
 def key_hint(key: str) -> str:
