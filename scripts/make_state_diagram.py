@@ -64,12 +64,13 @@ ROUTES: Final[dict[tuple[str, str], Route]] = {
     (_S.CLAIMED, _S.COMPLETED): Route((1, 0), (-1, 0)),
     (_S.CLAIMED, _S.UNKNOWN): Route((-0.75, 1), (-1, 0.4), 0.68, ((170, 400), (400, 530))),
     (_S.CLAIMED, _S.STALE): Route((0.3, 1), (0.3, -1), 0.55),
+    (_S.CLAIMED, _S.ANSWERED): Route((1, 0.6), (0.2, -1), 0.42, ((600, 200), (690, 240))),
     (_S.STALE, _S.CLAIMED): Route((-0.4, -1), (-0.4, 1), 0.35),
     (_S.STALE, _S.FREE): Route((-1, -0.4), (0.1, 1), 0.62),
-    (_S.STALE, _S.COMPLETED): Route((0.8, -1), (-0.9, 1), 0.72),
+    (_S.STALE, _S.COMPLETED): Route((0.8, -1), (-0.9, 1), 0.3),
     (_S.STALE, _S.ANSWERED): Route((1, 0), (-1, 0)),
     (_S.STALE, _S.UNKNOWN): Route((0.2, 1), (-1, -0.3), 0.5),
-    (_S.ANSWERED, _S.CLAIMED): Route((-0.4, -1), (0.8, 1), 0.3),
+    (_S.ANSWERED, _S.CLAIMED): Route((-0.4, -1), (0.8, 1), 0.2),
     (_S.ANSWERED, _S.COMPLETED): Route((0.4, -1), (-0.3, 1), 0.4),
     (_S.ANSWERED, _S.UNKNOWN): Route((0.2, 1), (-0.3, -1), 0.45),
     (_S.ANSWERED, _S.TOMBSTONE): Route((1, -0.1), (-0.3, 1), 0.42),
@@ -96,7 +97,7 @@ ARROW_HEAD: Final = (
     '<path class="head" d="M0 0 10 5 0 10z"/></marker></defs>'
 )
 
-BY_TIME: Final = {Event.LEASE_ENDS, Event.BODY_ENDS, Event.KEY_ENDS}
+BY_TIME: Final = {Event.LEASE_ENDS, Event.ANSWER_CUT, Event.BODY_ENDS, Event.KEY_ENDS}
 LEFT_FREE: Final = {Standing.CLAIMED, Standing.STALE}
 """Whose way back to `free` is drawn to the beginning, the others' to the end."""
 

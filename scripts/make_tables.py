@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
@@ -94,7 +94,7 @@ def decisions() -> str:
     assert refusals == {Verdict.MISMATCH}
     rows.append(["any other", "another", "any", Verdict.MISMATCH.value, ANSWERS[Verdict.MISMATCH]])
     cases = [(where.value, [record(where, effects) for effects in Effects]) for where in found]
-    forgotten = [replace(record(Standing.STALE, effects), key_until=NOW) for effects in Effects]
+    forgotten = [record(Standing.STALE, effects)._replace(key_until=NOW) for effects in Effects]
     cases.insert(2, ("stale, its key's retention over too", forgotten))
     for name, left in cases:
         verdicts: dict[Verdict, list[str]] = {}

@@ -58,6 +58,7 @@ class Event(StrEnum):
     HOLD = "hold"
     SETTLE = "settle"
     LEASE_ENDS = "lease ends"
+    ANSWER_CUT = "lease ends, answer begun"
     BODY_ENDS = "body's retention ends"
     KEY_ENDS = "key's retention ends"
 
@@ -74,6 +75,7 @@ TRANSITIONS: Final[Mapping[Standing, Mapping[Event, Standing]]] = MappingProxyTy
             _E.RELEASE: _S.FREE,
             _E.HOLD: _S.UNKNOWN,
             _E.LEASE_ENDS: _S.STALE,
+            _E.ANSWER_CUT: _S.ANSWERED,
         },
         # A lease that ended is not yet a claim that was lost: until a rival takes over, the owner still owns it.
         _S.STALE: {
