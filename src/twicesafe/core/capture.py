@@ -81,7 +81,8 @@ class Capture:
         self.headers = tuple(headers)
         for name, line in self.headers:
             if len(name) == 14 and name.lower() == b"content-length":
-                self._length = int(line) if line.isdigit() else None
+                # int() refuses thousands of digits, and this is no place to raise.
+                self._length = int(line) if line.isdigit() and len(line) < 20 else None
             elif len(name) == 12 and name.lower() == b"content-type":
                 self._event_stream = line.lstrip().lower().startswith(b"text/event-stream")
 

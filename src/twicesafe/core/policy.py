@@ -5,6 +5,8 @@ There is no global configuration: pass a Policy.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
@@ -38,6 +40,9 @@ DEFAULT_RESPONSE_LIMIT: Final = 1024 * 1024
 
 MIN_LEASE: Final = timedelta(milliseconds=100)
 """Below this a garbage collection in the owner looks like its death."""
+
+LONGEST: Final = timedelta(days=36_525)
+"""A century. `timedelta.max` from now is an instant that no database can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +94,23 @@ class Policy:
         except ValueError:
             choices = ", ".join(Effects)
             raise ConfigurationError(f"effects must be one of {choices}, not {self.effects!r}") from None
+        methods: object = self.methods
+        # A single string would be a set of letters, none of which is a method.
+        if not isinstance(methods, frozenset | set | tuple | list) or not all(
+            isinstance(name, str) for name in methods
+        ):
+            raise ConfigurationError(f"methods must be a set of method names, not {methods!r}")
         write(self, "methods", frozenset(method.upper() for method in self.methods))
         write(self, "key", self.key.checked())
         write(self, "fingerprint", self.fingerprint.checked())
         for name in ("released", "repeatable", "commits"):
-            write(self, name, frozenset(getattr(self, name)))
+            write(self, name, _checked_statuses(name, getattr(self, name)))
+        both = self.commits & (self.released | self.repeatable)
+        if both:
+            raise ConfigurationError(
+                f"commits must not name {min(both)}, which is released or repeatable: an answer cannot both keep "
+                "effects and say that nothing was done"
+            )
         for name, least in (
             ("lease", MIN_LEASE),
             ("key_retention", timedelta(seconds=1)),
@@ -105,10 +122,11 @@ class Policy:
             raise ConfigurationError("body_retention must not be longer than key_retention: the body goes with its key")
         for name in ("body_limit", "response_limit"):
             limit = getattr(self, name)
-            if not isinstance(limit, int) or limit < 0:
+            if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
                 raise ConfigurationError(f"{name} must be a number of bytes, 0 or more, not {limit!r}")
-        if not self.header or not self.header.isascii() or any(c in self.header for c in " \t\r\n:"):
-            raise ConfigurationError(f"header must be a header name, not {self.header!r}")
+        header: object = self.header
+        if not isinstance(header, str) or _FIELD_NAME.fullmatch(header) is None:
+            raise ConfigurationError(f"header must be a header name, not {header!r}")
         write(self, "lease_us", self.lease // _MICROSECOND)
         write(self, "key_us", self.key_retention // _MICROSECOND)
         write(self, "body_us", self.body_retention // _MICROSECOND)
@@ -125,12 +143,24 @@ class Policy:
 
 
 _MICROSECOND: Final = timedelta(microseconds=1)
+_FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def _check_duration(name: str, value: object, least: timedelta) -> None:
     # None and 0 must never come to mean "free now" or "for ever".
-    if not isinstance(value, timedelta) or value < least:
-        raise ConfigurationError(f"{name} must be a timedelta of at least {least}, not {value!r}")
+    if not isinstance(value, timedelta) or not least <= value <= LONGEST:
+        raise ConfigurationError(f"{name} must be a timedelta of at least {least} and at most a century, not {value!r}")
+
+
+def _checked_statuses(name: str, value: Iterable[object]) -> frozenset[int]:
+    try:
+        statuses = frozenset(value)
+    except TypeError:
+        raise ConfigurationError(f"{name} must be a set of statuses, not {value!r}") from None
+    checked = frozenset(status for status in statuses if isinstance(status, int) and 200 <= status <= 599)
+    if checked != statuses:
+        raise ConfigurationError(f"{name} must hold statuses from 200 to 599, not {value!r}")
+    return checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,5 +171,6 @@ class Operation:
     policy: Policy = Policy()
 
     def __post_init__(self) -> None:
-        if not self.name or len(self.name) > 200:
-            raise ConfigurationError("an operation's name must have 1 to 200 characters")
+        name: object = self.name
+        if not isinstance(name, str) or not 1 <= len(name) <= 200:
+            raise ConfigurationError(f"an operation's name must have 1 to 200 characters, not {name!r}")
