@@ -46,7 +46,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = MappingProxyType(
         "outcome-unknown": ProblemType(409, "The outcome of the first attempt is unknown", True, False),
         "result-not-kept": ProblemType(200, "Already done; the response is no longer kept", False, False),
         "handler-failed": ProblemType(500, "The operation failed", False, False),
-        "store-unavailable": ProblemType(503, "The request could not be protected, so it was not run", True, False),
+        "store-unavailable": ProblemType(503, "The request could not be protected, so nothing was done", True, False),
         "commit-unknown": ProblemType(
             503, "The answer to the commit was lost: ask again with the same key", True, False
         ),
@@ -66,7 +66,7 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         "not kept. Nothing was run again.",
         "handler-failed": "The operation failed with an error of the server. This is the answer to every retry with "
         "this {header}.",
-        "store-unavailable": "The server cannot remember this {header} right now. Nothing was run. Ask again with the "
+        "store-unavailable": "The server cannot remember this {header} right now. Nothing was done. Ask again with the "
         "same key.",
         "commit-unknown": "The operation either happened whole or not at all. Ask again with the same {header} to "
         "learn which.",
