@@ -39,6 +39,12 @@ Step: TypeAlias = Statement | Batch
 Steps: TypeAlias = Generator[Step, Rows, R]
 
 
+def once(step: Step) -> Steps[Rows]:
+    """One step by itself."""
+    rows = yield step
+    return rows
+
+
 def drive(steps: Steps[R], perform: Callable[[Step], Rows]) -> R:
     """Run `steps` to their end; whatever `perform` raises ends them there."""
     try:

@@ -24,36 +24,36 @@ _NOT_MINE: Final = frozenset({Verdict.FREE, Verdict.OWN, Verdict.TAKE_OVER, Verd
 
 
 class SqlTransactionSteps:
-    """One transaction's dealings. A claim that ends in Existing has ended what it began, and may be made again."""
+    """One transaction's dealings, from `begin` or `claim` to `complete`, `commit` or `roll_back`."""
 
     def __init__(self, sql: Queries) -> None:
         self._sql = sql
         self._leased = SqlSteps(sql)
+        self.open = False
+        """Whether the transaction has begun and has not ended."""
         self._claim: Claim | None = None
         self._seen: Record | None = None
         self._own: Ownership | None = None
         self._claimed_at: Instant = 0
-        self._begun = False
-
-    @property
-    def open(self) -> bool:
-        """Whether there is a transaction to be committed or rolled back."""
-        return self._begun or self._claim is not None
 
     def begin(self) -> Steps[None]:
-        """See Transaction.begin."""
+        """See Transaction.begin. RuntimeError where it has begun already."""
+        if self.open:
+            raise RuntimeError("this transaction has begun already")
         yield self._sql("begin")
-        self._begun = True
+        self.open = True
 
     def commit(self) -> Steps[None]:
-        """See Transaction.commit."""
-        self._begun = False
+        """See Transaction.commit. RuntimeError where a claim was won: its answer belongs to the commit."""
+        if self._claim is not None:
+            raise RuntimeError("a transaction whose claim was won is committed by complete(), with its answer")
+        self.open = False
         yield self._sql("commit")
 
     def claim(self, claim: Claim) -> Steps[Claimed | Existing]:
-        """See Session.claim. Leaves the transaction open if the claim is won, or had been begun before."""
-        sql = self._sql
-        if sql.dialect is Dialect.SQLITE and not self._begun:
+        """See Session.claim. A transaction that it began itself is left open if, and only if, the claim is won."""
+        sql, joins = self._sql, self.open
+        if sql.dialect is Dialect.SQLITE and not joins:
             # Whoever only reads need not wait for whoever writes.
             row = (yield sql("find", digest=claim.digest))[0]
             record, now = to_record(row), row[WIDTH]
@@ -61,47 +61,48 @@ class SqlTransactionSteps:
             if verdict not in _NOT_MINE:
                 return Existing(verdict, record, now)
         for _ in range(ROUNDS):
-            row = (yield self._opening(claim))[0]
+            row = (yield self._opening(claim, joins=joins))[0]
             record, now, lock = to_record(row), row[WIDTH], row[WIDTH + 1]
             verdict = decide(record, claim.fingerprint, claim.owner, now)
+            existing: Existing | Claimed | None
             if verdict not in _NOT_MINE:
-                yield from self._end("rollback")
-                return Existing(verdict, record, now)
-            if lock != "mine":
+                existing = Existing(verdict, record, now)
+            elif lock != "mine":
                 existing = yield from self._rival(claim, verdict, lock, now)
-                yield from self._end("rollback")
-                return existing
-            if verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
-                judge = self._leased.hold_stale if verdict is Verdict.HOLD else self._leased.settle_answered
+            elif verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
                 assert record is not None
-                judged = yield from judge(claim, record)
-                yield from self._end("commit")
-                if judged is not None:
-                    return judged
-                continue
-            epoch = 1 if record is None else record.epoch + 1
-            self._claim, self._seen, self._claimed_at = claim, record, now
-            self._own = own = Ownership(claim.digest, claim.owner, epoch)
-            return Claimed(own, now, record if verdict is Verdict.TAKE_OVER else None)
+                judge = self._leased.hold_stale if verdict is Verdict.HOLD else self._leased.settle_answered
+                existing = yield from judge(claim, record)
+                if not joins:
+                    yield sql("commit")
+                if existing is None:
+                    continue
+                return existing
+            else:
+                epoch = 1 if record is None else record.epoch + 1
+                self.open = True
+                self._claim, self._seen, self._claimed_at = claim, record, now
+                self._own = own = Ownership(claim.digest, claim.owner, epoch)
+                return Claimed(own, now, record if verdict is Verdict.TAKE_OVER else None)
+            if not joins:
+                yield sql("rollback")
+            return existing
         raise StoreUnavailableError(f"the record changed {ROUNDS} times while it was being claimed: ask again")
 
-    def _opening(self, claim: Claim) -> Batch:
+    def _opening(self, claim: Claim, *, joins: bool = False) -> Batch:
+        """Begin, lock and look. Each sees what the one before it waited for."""
         sql = self._sql
-        statements = [] if self._begun else [sql("begin")]
-        if sql.dialect is Dialect.POSTGRESQL:
-            statements.append(sql("lock", **lock_keys(claim.digest, claim.fingerprint.value)))
-        return Batch((*statements, sql("look", digest=claim.digest)))
-
-    def _end(self, how: str) -> Steps[None]:
-        """End what this claim began; what had been begun before it is its caller's to end."""
-        if not self._begun:
-            yield self._sql(how)
+        begin = () if joins else (sql("begin"),)
+        look = sql("look", digest=claim.digest)
+        if sql.dialect is Dialect.SQLITE:
+            return Batch((*begin, look))
+        return Batch((*begin, sql("lock", **lock_keys(claim.digest, claim.fingerprint.value)), look))
 
     def _rival(self, claim: Claim, verdict: Verdict, lock: str, now: Instant) -> Steps[Existing]:
         """Somebody holds the key's lock. In doubt it is "in progress": asking again costs nothing, a false 422 does."""
         if verdict is Verdict.FREE and lock == "other":
-            proof = yield self._sql("rival_of_another_request", **lock_keys(claim.digest, claim.fingerprint.value))
-            if proof:
+            keys = lock_keys(claim.digest, claim.fingerprint.value)
+            if (yield self._sql("rival_of_another_request", **keys)):
                 return Existing(Verdict.MISMATCH, None, now)
         return Existing(Verdict.IN_PROGRESS, None, now)
 
@@ -109,14 +110,14 @@ class SqlTransactionSteps:
         self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool
     ) -> Steps[None]:
         """See Session.complete. Ends the transaction."""
-        claim = self._claim
-        if claim is None:
+        if not self.open:
             yield from self._leased.completed_before(own)
             return
-        if own != self._own:
+        claim = self._claim
+        if claim is None or own != self._own:
             yield from self.roll_back()
             raise lease_lost()
-        self._claim, self._begun = None, False
+        self.open, self._claim = False, None
         record = self._sql(
             "record",
             **of_claim(claim),
@@ -145,5 +146,9 @@ class SqlTransactionSteps:
     def roll_back(self) -> Steps[None]:
         """Release, hold, or leaving it unfinished: nothing was done."""
         if self.open:
-            self._claim, self._begun = None, False
+            self.open, self._claim = False, None
             yield self._sql("rollback")
+
+    def left(self) -> None:
+        """Its connection was taken away and rolled back."""
+        self.open, self._claim = False, None

@@ -1,0 +1,170 @@
+"""The transactional way on SQLite, in blocking calls: the write lock from the claim to the commit."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from functools import partial
+from threading import Lock
+from typing import Final
+
+from twicesafe.core.claims import Claim, Claimed, Existing
+from twicesafe.core.record import Micros, Ownership, StoredResponse
+from twicesafe.errors import StoreUnavailableError
+from twicesafe.stores.contract import Transaction
+from twicesafe.stores.sql.transactional import SqlTransactionSteps
+from twicesafe.stores.sqlite_connection import SqliteConnection, SqliteFile, keep_for_ever
+from twicesafe.stores.sqlite_writer import Writer
+from twicesafe.stores.steps import Rows, Statement, Step, Steps, drive, once
+
+
+class SqliteTransaction:
+    """One transaction of a SqliteStore; a context manager, for one thread at a time."""
+
+    def __init__(self, file: SqliteFile, writer: Writer, connections: Connections) -> None:
+        self._file = file
+        self._writer = writer
+        self._connections = connections
+        self._steps = SqlTransactionSteps(file.sql)
+        self._connection: SqliteConnection | None = None
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._leave()
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """See Transaction.connection."""
+        if self._connection is None or not self._steps.open:
+            raise LookupError("a transaction has a connection from its claim or begin() to its end")
+        return self._connection
+
+    def begin(self) -> None:
+        """See Transaction.begin."""
+        if not self._steps.open:
+            self._leave()
+        drive(self._steps.begin(), self._perform)
+        self._guard()
+
+    def commit(self) -> None:
+        """See Transaction.commit."""
+        self._end(self._steps.commit())
+
+    def claim(self, claim: Claim) -> Claimed | Existing:
+        """See Session.claim."""
+        if not self._steps.open:
+            self._leave()
+        try:
+            return drive(self._steps.claim(claim), self._perform)
+        finally:
+            if self._steps.open:
+                self._guard()
+            else:
+                self._leave()
+
+    def _guard(self) -> None:
+        assert self._connection is not None
+        self._connection.guarded = True
+
+    def renew(self, own: Ownership, lease_us: Micros) -> None:
+        """There is no lease: the write lock lasts as long as the transaction."""
+
+    def start_answer(self, own: Ownership, head: StoredResponse) -> None:
+        """See Session.start_answer."""
+        self._end(self._steps.start_answer(own, head))
+
+    def complete(
+        self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
+    ) -> None:
+        """See Session.complete."""
+        self._end(self._steps.complete(own, response, key_us, body_us, keep_effects=keep_effects))
+
+    def release(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
+        """See Session.release."""
+        self._end(self._steps.roll_back())
+
+    def hold(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
+        """See Session.hold."""
+        self._end(self._steps.roll_back())
+
+    def _end(self, steps: Steps[None]) -> None:
+        try:
+            drive(steps, self._perform)
+        finally:
+            if self._connection is not None:
+                self._connections.roll_back(self._connection)
+
+    def _perform(self, step: Step) -> Rows:
+        if self._connection is None:
+            if type(step) is Statement and step.name == "find":
+                # A look before or after the transaction, which needs no connection of its own.
+                return self._writer.run(partial(once, step))
+            self._connection = self._connections.take()
+        return self._connection.perform(step)
+
+    def _leave(self) -> None:
+        self._steps.left()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._connections.give_back(connection)
+
+
+class Connections:
+    """Connections for transactions. One of them at a time has its turn to write; the others are on their way out."""
+
+    MOST_IDLE: Final = 4
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self._turn = Lock()
+        self._holder: SqliteConnection | None = None
+        self._idle: list[SqliteConnection] = []
+        self._pid = os.getpid()
+        self._closed = False
+
+    def take(self) -> SqliteConnection:
+        """A connection whose turn it is. Threads queue here, where a lock wakes the next one at once."""
+        if self._closed:
+            raise StoreUnavailableError(f"the store on {self._file.path} is closed")
+        if self._pid != os.getpid():
+            # Forked: what the parent has open is the parent's, and so is its turn.
+            keep_for_ever(self._idle)
+            self._idle, self._turn, self._holder, self._pid = [], Lock(), None, os.getpid()
+        if not self._turn.acquire(timeout=self._file.busy_seconds):
+            raise StoreUnavailableError(
+                f"another transaction of this process kept {self._file.path} for {self._file.busy_seconds:g} s: "
+                "nothing was changed"
+            )
+        try:
+            connection = self._idle.pop() if self._idle else self._file.connect(for_handlers=True)
+        except BaseException:
+            self._turn.release()
+            raise
+        self._holder = connection
+        return connection
+
+    def roll_back(self, connection: SqliteConnection) -> None:
+        """End its transaction, if it is still open, and its turn."""
+        try:
+            connection.once(self._file.sql("rollback"))
+        finally:
+            if self._holder is connection:
+                self._holder = None
+                self._turn.release()
+
+    def give_back(self, connection: SqliteConnection) -> None:
+        """For others to take."""
+        self.roll_back(connection)
+        if self._closed or len(self._idle) >= self.MOST_IDLE:
+            connection.close()
+        else:
+            connection.as_configured()
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close those that are idle now, and the others as they come back."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
