@@ -27,7 +27,9 @@ class Session(Protocol):
         claim recognises its own row. An expired row is claimed without any sweeper, and a row that vanishes between two
         statements starts the claim again. A stale opaque claim is made unknown, and a stale one whose answer had begun
         to leave is completed without a body, before this returns; the Existing that is returned then says UNKNOWN or
-        GONE and carries the row as it stands. Epochs grow by one with each claim of a row.
+        GONE and carries the row as it stands. Epochs grow by one with each claim of a row. A take-over keeps the first
+        claim's created_at and key_until: nobody downstream remembers derived keys any longer than that (R25).
+        ValueError for a lease or a retention below a microsecond.
         """
 
     def renew(self, own: Ownership, lease_us: Micros) -> None:

@@ -12,7 +12,7 @@ from twicesafe.core.lifecycle import Verdict, decide
 from twicesafe.core.record import Instant, Micros, Ownership, Record, RecordState, StoredResponse
 from twicesafe.errors import LeaseLostError, StoreUnavailableError
 from twicesafe.stores.sql.advisory import lock_keys
-from twicesafe.stores.sql.rows import WIDTH, of_claim, of_response, of_seen, to_record
+from twicesafe.stores.sql.rows import WIDTH, check_lasting, of_claim, of_response, of_seen, to_record
 from twicesafe.stores.sql.statements import Dialect, Queries
 from twicesafe.stores.steps import Batch, Steps
 
@@ -103,6 +103,7 @@ class SqlSteps:
 
     def renew(self, own: Ownership, lease_us: Micros) -> Steps[None]:
         """See Session.renew."""
+        check_lasting(lease_us)
         if not (yield self._sql("renew", **own._asdict(), lease_us=lease_us)):
             raise lease_lost()
 

@@ -51,7 +51,9 @@ def to_record(row: Row) -> Record | None:
 
 
 def of_claim(claim: Claim) -> dict[str, Any]:
-    """The parameters that describe what is claimed."""
+    """The parameters that describe what is claimed. ValueError for one that would be over when it begins."""
+    check_lasting(claim.lease_us)
+    check_lasting(claim.key_us)
     return {
         "digest": claim.digest,
         "scope": printable(claim.scope),
@@ -61,6 +63,12 @@ def of_claim(claim: Claim) -> dict[str, Any]:
         "effects": claim.effects.value,
         "owner": claim.owner,
     }
+
+
+def check_lasting(duration: Micros) -> None:
+    """ValueError for a lease or a retention below a microsecond: it is "free now" to one and "for ever" to another."""
+    if duration < 1:
+        raise ValueError("a lease and a retention last a microsecond at least")
 
 
 def of_response(response: StoredResponse, key_us: Micros, body_us: Micros) -> dict[str, Any]:
