@@ -23,7 +23,7 @@ FORBIDDEN = {
     "a registry's host": r"pypi\.org/simple|pythonhosted\.org|registry\.npmjs|--index-url|--extra-index",
     "a paper that readers do not have": r"\b(?:faults|limits|anchors|vendors|requirements|design)\.md\b|\.\./shared",
     "a task number of its making": r"\bissue [12]\b",
-    "something left to do": r"\b(?:TODO|FIXME|XXX|HACK)\b|to be written",
+    "something left to do": r"\b(?:TODO|FIXME|XXX|HACK)\b|\(to be \w+\)",
 }
 
 
