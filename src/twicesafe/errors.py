@@ -97,3 +97,36 @@ class LeaseLostError(StoreError):
 
 class FingerprintAlgorithmError(StoreError):
     """The record was fingerprinted by an algorithm this version does not know; a newer release wrote it."""
+
+
+# --- what a client can meet ------------------------------------------------------------------------------------------
+
+
+class ClientError(TwicesafeError):
+    """A client could not send an operation, or was told that it did not succeed."""
+
+
+class BodyNotRepeatableError(ClientError):
+    """The request's body could not be sent a second time. Raised before it was sent a first time."""
+
+
+class OutcomeError(ClientError):
+    """Raised only where asked for, by `raise_for_outcome()`. `outcome` is the whole of what is known."""
+
+    def __init__(self, message: str, outcome: object) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key: whoever asks again asks with this one."""
+        key: str | None = getattr(self.outcome, "key", None)
+        return key
+
+
+class RejectedError(OutcomeError):
+    """The server said no."""
+
+
+class UnknownError(OutcomeError):
+    """Nobody can say yet whether the operation took effect. Asking again with the same key settles it."""

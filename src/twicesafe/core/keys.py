@@ -13,6 +13,7 @@ from enum import StrEnum
 from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from twicesafe.errors import ConfigurationError, InvalidKeyError, ScopeError
 
@@ -179,9 +180,32 @@ def derive(digest: bytes, call: str) -> str:
     36 characters in the shape of a UUID, the form every provider's length limit admits.
     """
     name = call.encode("utf-8")
-    raw = bytearray(
-        blake2b(b"%d:%b" % (len(name), name), digest_size=16, key=digest, person=b"twicesafe-call-1").digest()
-    )
+    return _as_uuid(blake2b(b"%d:%b" % (len(name), name), digest_size=16, key=digest, person=b"twicesafe-call-1"))
+
+
+def derived_key(name: str, *parts: str | int | UUID) -> str:
+    """The key of an intent that has a name of its own: ("charge", cart_id), ("renewal", "sub_123", "2026-10").
+
+    Equal names and parts give the same key on every machine and after every restart; 7 and "7" are equal parts, because
+    an id that came by an address is text and the same id from a database is a number. Whatever is missing is refused:
+    None, "" or 0 parts would give all intents without an id one key. InvalidKeyError.
+    """
+    if not isinstance(name, str) or not name or not parts:
+        raise InvalidKeyError("a derived key needs a name and at least one part that identifies the intent")
+    pieces = [name.encode("utf-8")]
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, (str, int, UUID)) or part == "":
+            raise InvalidKeyError(
+                f"a part of a derived key must be a non-empty string, a whole number or a UUID, "
+                f"not {type(part).__name__}{' of length 0' if part == '' else ''}"
+            )
+        pieces.append(str(part).encode("utf-8"))
+    joined = b"".join([b"%d:%b" % (len(piece), piece) for piece in pieces])
+    return _as_uuid(blake2b(joined, digest_size=16, person=b"twicesafe-intent"))
+
+
+def _as_uuid(digest: blake2b) -> str:
+    raw = bytearray(digest.digest())
     raw[6] = raw[6] & 0x0F | 0x80  # version 8: an application's own derivation (RFC 9562, 5.8)
     raw[8] = raw[8] & 0x3F | 0x80
     text = raw.hex()

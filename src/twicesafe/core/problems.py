@@ -17,6 +17,10 @@ REPLAYED: Final = (b"idempotent-replayed", b"true")
 """Stripe's, ACP's, Whop's and ePay's marker."""
 
 RETRY_AFTER: Final = b"retry-after"
+
+ATTEMPT: Final = b"twicesafe-attempt"
+"""Which attempt at its operation a request is, from 1. For logs and traces; it is no part of a fingerprint."""
+
 PROBLEM_JSON: Final = b"application/problem+json"
 
 CORS_ALLOW_HEADERS: Final = ("Idempotency-Key",)

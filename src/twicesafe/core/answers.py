@@ -1,0 +1,152 @@
+"""What an answer means for the operation: whether to ask again, and what it tells of the effect (R36, R37).
+
+The two are apart: a 503 may be worth another attempt and still not say whether the one before it was done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from twicesafe.core.problems import PROBLEM_JSON, REPLAYED, RETRY_AFTER
+
+
+class Says(Enum):
+    """What an answer tells about the effect."""
+
+    DONE = auto()
+    NOT_DONE = auto()
+    """This attempt did nothing. An earlier one may have."""
+    NEVER = auto()
+    """The recorded answer to all attempts: it was not done, and will not be under this key."""
+    NOTHING = auto()
+
+
+class Again(Enum):
+    """Whether another attempt can bring a better answer."""
+
+    NO = auto()
+    YES = auto()
+    IN_PROGRESS = auto()
+    """Another attempt is at work: wait for it."""
+
+
+class Judgment(NamedTuple):
+    """`reason` is for people, and holds nothing of the answer but its status."""
+
+    again: Again
+    says: Says
+    reason: str
+    replayed: bool = False
+
+
+class Problem(NamedTuple):
+    """The members of a problem document that matter here."""
+
+    kind: str
+    """The last part of its type."""
+    retryable: bool | None
+
+
+NO_PROBLEM: Final = Problem("", None)
+
+TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Reviewed: each is defined, or universally used, for a condition that passes."""
+
+_NOT_IMPLEMENTED: Final = frozenset({501, 505})
+"""Server errors that are given instead of working, by definition."""
+
+_UNMENDED_BY_REPEATING: Final = frozenset({401, 403, 404, 422})
+"""However the server marks them: the same request gets the same answer."""
+
+_ELSEWHERE: Final = frozenset({307, 308})
+"""Ask somewhere else. Whoever follows redirects does not come here."""
+
+JUDGED_BODY: Final = 64 * 1024
+"""Bytes of an error's body that are worth reading to judge it."""
+
+
+def judge(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | None, *, keyed: bool) -> Judgment:
+    """Judge a whole answer. `body` is its decoded body, or None where it was not read; `keyed`: it is about a key."""
+    replayed = is_replayed(headers)
+    if status < 400 and status not in _ELSEWHERE:
+        return Judgment(Again.NO, Says.DONE, f"{status} replayed" if replayed else str(status), replayed)
+    if replayed:
+        return Judgment(Again.NO, Says.NEVER, f"{status} replayed", replayed=True)
+    problem = problem_of(headers, body)
+    if status == 409:
+        return _judge_conflict(headers, problem, keyed=keyed)
+    if problem.kind == "handler-failed":
+        return Judgment(Again.NO, Says.NEVER, f"{status} recorded")
+    says = Says.NOT_DONE if status < 500 or _instead_of_working(status, headers, problem) else Says.NOTHING
+    if problem.retryable is None or status in _UNMENDED_BY_REPEATING:
+        again = Again.YES if status in TRANSIENT else Again.NO
+    else:
+        again = Again.YES if problem.retryable else Again.NO
+    return Judgment(again, says, str(status))
+
+
+def _judge_conflict(headers: Sequence[tuple[bytes, bytes]], problem: Problem, *, keyed: bool) -> Judgment:
+    """409 is either about the first attempt, or about the state of the resource and final."""
+    if problem.kind == "outcome-unknown":
+        return Judgment(Again.NO, Says.NOTHING, "409 outcome unknown")
+    if problem.retryable is not False and (problem.kind == "in-progress" or _asks_to_wait(headers)):
+        if keyed:
+            return Judgment(Again.IN_PROGRESS, Says.NOTHING, "409 in progress")
+        return Judgment(Again.YES, Says.NOT_DONE, "409 asked to wait")
+    return Judgment(Again.YES if problem.retryable else Again.NO, Says.NOT_DONE, "409")
+
+
+def _instead_of_working(status: int, headers: Sequence[tuple[bytes, bytes]], problem: Problem) -> bool:
+    """Whether a server error says that nothing was done.
+
+    A 503 that names a time to come back is a refusal of a server that knows its load. One without it may be a
+    gateway's, whose connection to the server broke at any moment.
+    """
+    if status in _NOT_IMPLEMENTED or problem.kind == "store-unavailable":
+        return True
+    return status == 503 and problem.kind != "commit-unknown" and _asks_to_wait(headers)
+
+
+def _asks_to_wait(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    return any(len(name) == 11 and name.lower() == RETRY_AFTER for name, _ in headers)
+
+
+def is_replayed(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether the server says that this is the recorded answer."""
+    marker, true = REPLAYED
+    for name, line in headers:
+        if len(name) == len(marker) and name.lower() == marker:
+            return line.strip().lower() == true
+    return False
+
+
+def is_json(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether an error's body may hold a problem document."""
+    for name, line in headers:
+        if len(name) == 12 and name.lower() == b"content-type":
+            return line.split(b";", 1)[0].strip().lower() in (PROBLEM_JSON, b"application/json")
+    return False
+
+
+def problem_of(headers: Sequence[tuple[bytes, bytes]], body: bytes | None) -> Problem:
+    """The problem document, read with suspicion: whatever is not one is no problem."""
+    if not body or len(body) > JUDGED_BODY or not is_json(headers):
+        return NO_PROBLEM
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return NO_PROBLEM
+    if not isinstance(document, dict):
+        return NO_PROBLEM
+    kind, retryable = document.get("type"), document.get("retryable")
+    return Problem(
+        _last_part(kind) if isinstance(kind, str) else "", retryable if isinstance(retryable, bool) else None
+    )
+
+
+def _last_part(kind: str) -> str:
+    """`urn:twicesafe:problem:in-progress`, `https://example.com/problems/in-progress/` and `in-progress` are one."""
+    return kind.rstrip("/").replace("#", "/").replace(":", "/").rpartition("/")[2].lower()

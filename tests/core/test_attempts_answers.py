@@ -1,0 +1,150 @@
+"""What an answer is taken to mean, answer by answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twicesafe.core.answers import NO_PROBLEM, Again, Problem, Says, judge, problem_of
+from twicesafe.core.problems import PROBLEMS, problem
+
+PLAIN = ((b"Content-Type", b"text/html"),)
+JSON = ((b"Content-Type", b"application/problem+json; charset=utf-8"),)
+WAIT = (*PLAIN, (b"Retry-After", b"1"))
+
+STATUSES = [
+    (200, Again.NO, Says.DONE),
+    (204, Again.NO, Says.DONE),
+    (303, Again.NO, Says.DONE),
+    (304, Again.NO, Says.DONE),
+    (307, Again.NO, Says.NOT_DONE),
+    (308, Again.NO, Says.NOT_DONE),
+    (400, Again.NO, Says.NOT_DONE),
+    (401, Again.NO, Says.NOT_DONE),
+    (403, Again.NO, Says.NOT_DONE),
+    (404, Again.NO, Says.NOT_DONE),
+    (408, Again.YES, Says.NOT_DONE),
+    (409, Again.NO, Says.NOT_DONE),
+    (412, Again.NO, Says.NOT_DONE),
+    (422, Again.NO, Says.NOT_DONE),
+    (425, Again.YES, Says.NOT_DONE),
+    (429, Again.YES, Says.NOT_DONE),
+    (500, Again.YES, Says.NOTHING),
+    (501, Again.NO, Says.NOT_DONE),
+    (502, Again.YES, Says.NOTHING),
+    (503, Again.YES, Says.NOTHING),
+    (504, Again.YES, Says.NOTHING),
+    (505, Again.NO, Says.NOT_DONE),
+    (520, Again.NO, Says.NOTHING),
+    (599, Again.NO, Says.NOTHING),
+]
+
+
+@pytest.mark.parametrize(("status", "again", "says"), STATUSES)
+def test_a_status_alone(status: int, again: Again, says: Says) -> None:
+    """R36: only the reviewed statuses are asked again, and only those that say so are taken for "not done"."""
+    judgment = judge(status, PLAIN, b"<html>", keyed=True)
+    assert (judgment.again, judgment.says, judgment.replayed) == (again, says, False)
+
+
+OWN = {
+    "key-missing": (Again.NO, Says.NOT_DONE),
+    "key-invalid": (Again.NO, Says.NOT_DONE),
+    "body-too-large": (Again.NO, Says.NOT_DONE),
+    "body-incomplete": (Again.YES, Says.NOT_DONE),
+    "caller-unknown": (Again.NO, Says.NOT_DONE),
+    "key-reused": (Again.NO, Says.NOT_DONE),
+    "in-progress": (Again.IN_PROGRESS, Says.NOTHING),
+    "outcome-unknown": (Again.NO, Says.NOTHING),
+    "result-not-kept": (Again.NO, Says.DONE),
+    "handler-failed": (Again.NO, Says.NEVER),
+    "store-unavailable": (Again.YES, Says.NOT_DONE),
+    "commit-unknown": (Again.YES, Says.NOTHING),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(PROBLEMS))
+def test_the_servers_own_problems(kind: str) -> None:
+    """R21, R36: client and server mean the same by each problem type, wherever its documentation is hosted."""
+    for base in ("urn:twicesafe:problem:", "https://example.com/problems/", "https://example.com/problems#"):
+        status, headers, body = problem(kind, header="X", base=base, detail="No.", retry_after=1)
+        judgment = judge(status, headers, body, keyed=True)
+        assert (judgment.again, judgment.says) == OWN[kind], base
+
+
+def test_in_progress_is_about_a_key() -> None:
+    """R36: without a key a 409 that asks to wait is a refusal that may pass, and tells of no other attempt."""
+    assert judge(409, WAIT, None, keyed=True).again is Again.IN_PROGRESS
+    judgment = judge(409, WAIT, None, keyed=False)
+    assert (judgment.again, judgment.says) == (Again.YES, Says.NOT_DONE)
+
+
+def test_a_503_with_a_time_to_come_back_is_a_refusal() -> None:
+    """R15, R35: a server that knows when it will be back did nothing; a gateway's bare 503 proves nothing."""
+    assert judge(503, WAIT, None, keyed=True).says is Says.NOT_DONE
+    assert judge(503, PLAIN, None, keyed=True).says is Says.NOTHING
+    assert judge(500, WAIT, None, keyed=True).says is Says.NOTHING
+
+
+@pytest.mark.parametrize("retryable", [True, False])
+@pytest.mark.parametrize("status", [400, 409, 423, 500, 503])
+def test_the_problems_word_counts(status: int, retryable: bool) -> None:
+    """R21: the member `retryable` decides where the status alone would have."""
+    body = json.dumps({"type": "about:blank", "retryable": retryable}).encode()
+    assert judge(status, JSON, body, keyed=True).again is (Again.YES if retryable else Again.NO)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 422])
+def test_some_refusals_are_final_whatever_is_said(status: int) -> None:
+    """R36: a repeat without a change cannot mend authentication, permission or validation."""
+    body = json.dumps({"retryable": True}).encode()
+    assert judge(status, JSON, body, keyed=True).again is Again.NO
+
+
+@pytest.mark.parametrize(
+    "line", [(b"Idempotent-Replayed", b"true"), (b"idempotent-replayed", b" True "), (b"IDEMPOTENT-REPLAYED", b"TRUE")]
+)
+def test_the_marker_of_a_replay(line: tuple[bytes, bytes]) -> None:
+    """R37: the marker is known in every spelling of its name and value."""
+    judgment = judge(503, (*WAIT, line), None, keyed=True)
+    assert (judgment.again, judgment.says, judgment.replayed) == (Again.NO, Says.NEVER, True)
+    assert not judge(503, (*WAIT, (line[0], b"false")), None, keyed=True).replayed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        b"",
+        b"[]",
+        b"null",
+        b'"in-progress"',
+        b'{"type": 409, "retryable": "yes"}',
+        b'{"type": null}',
+        b"{",
+        b"\xff\xfe",
+        b"[" * 50_000,
+        b'{"retryable": true, "n": ' + b"9" * 5000 + b"}",
+        b'{"retryable": true, "x": "' + b"x" * 70_000 + b'"}',
+    ],
+)
+def test_a_body_that_is_no_problem_document(body: bytes | None) -> None:
+    """R36: whatever an error's body holds, reading it raises nothing and invents nothing."""
+    assert problem_of(JSON, body) == NO_PROBLEM
+
+
+def test_only_json_is_read_as_json() -> None:
+    """R36: the media type decides; the last part of the type names the problem."""
+    body = b'{"type": "https://errors.example/v1/in-progress/", "retryable": true}'
+    assert problem_of(PLAIN, body) == NO_PROBLEM
+    assert problem_of(JSON, body) == Problem("in-progress", True)
+    assert problem_of(((b"content-type", b"application/json"),), body) == Problem("in-progress", True)
+
+
+@given(st.integers(100, 599), st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=40))), st.binary())
+def test_no_answer_is_too_strange(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    """R36: every answer gets a judgment."""
+    assert judge(status, [*JSON, *headers], body, keyed=True).reason
