@@ -1,7 +1,7 @@
 # Each target makes the environment it needs from pyproject.toml and makes it anew when that file changes.
 # Nothing is installed outside the repository except, for `make test`, missing servers (see scripts/servers).
 
-PYTEST_ARGS ?= -n 2 --dist loadgroup
+PYTEST_ARGS ?= -n 2 --dist loadfile
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 
