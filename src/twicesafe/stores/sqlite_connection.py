@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -191,6 +191,10 @@ class SqliteConnection(sqlite3.Connection):
         finally:
             cursor.close()
 
+    def _plainly(self, step: Step) -> Rows:
+        assert type(step) is Statement
+        return self.once(step)
+
     def _commit(self) -> Rows:
         self.guarded = False
         if not self.in_transaction:
@@ -206,8 +210,9 @@ class SqliteConnection(sqlite3.Connection):
 
     def fail(self, error: sqlite3.Error, statement: Statement) -> NoReturn:
         """Raise what `error` means. Where the statement itself was refused, missing tables are the likely cause."""
-        if primary_code(error) == sqlite3.SQLITE_ERROR and not self.transaction_is_open():
-            drive(check_schema(self.file.sql, self.file.url), self.perform)
+        if primary_code(error) == sqlite3.SQLITE_ERROR:
+            with suppress(sqlite3.Error):
+                drive(check_schema(self.file.sql, self.file.url), self._plainly)
         raise self.file.error(error, statement.name, committing=statement.name == "commit") from error
 
     def execute(self, sql: Any, parameters: Any = (), /) -> Any:
