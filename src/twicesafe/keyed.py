@@ -59,6 +59,7 @@ EnteredOf: TypeAlias = Callable[[ASGIScope, int], bool | None]
 cannot be told; False only where it is certain, because the key is then free for another run."""
 
 PIECE: Final = 64 * 1024
+_State: TypeAlias = Callable[["KeyedRequest", Message], Awaitable[None]]
 _DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 
 
@@ -90,7 +91,7 @@ class KeyedRequest:
     __slots__ = (
         "_body_limit", "_capture", "_claim", "_complete", "_detached", "_early", "_exchange", "_held", "_loop",
         "_own", "_parts", "_ran_at", "_receive", "_repeatable", "_result", "_scope", "_send", "_session", "_shared",
-        "_size", "_start", "_state", "_transaction", "_visible", "entered", "key", "operation",
+        "_size", "_start", "_state", "_transaction", "_visible", "__weakref__", "entered", "key", "operation",
     )  # fmt: skip
 
     def __init__(
@@ -126,7 +127,8 @@ class KeyedRequest:
         self._capture: Capture | None = None
         self._start: Message | None = None
         self._held: list[Message] = []
-        self._state = self._pass_through
+        # A function, not a bound method: a cycle for every request would make the garbage collector's work ours.
+        self._state: _State = KeyedRequest._pass_through
         self._result: Result | None = None
         self._repeatable = False
         self._detached = False
@@ -160,13 +162,14 @@ class KeyedRequest:
         try:
             await app(self._scope, receive, self.send)
         except BaseException as raised:  # noqa: BLE001 - whatever ends the handler has to be settled first
+            if isinstance(raised, ClientGoneError) and not self.begun:
+                return
             error = raised
         await self.finish(error)
 
-    def bind(self, operation: Operation, key: str) -> None:
+    def bind(self, operation: Operation) -> None:
         """Say, before entering, what this request turned out to ask for; its handler has not been reached yet."""
         self.operation = operation
-        self.key = key
         self.entered = False
         self._body_limit = operation.policy.body_limit
         self._scope["twicesafe"] = self
@@ -175,6 +178,11 @@ class KeyedRequest:
     def begun(self) -> bool:
         """Whether it is entered or refused."""
         return self._exchange is not None or self._result is not None
+
+    @property
+    def result(self) -> Result | None:
+        """What is to be sent, or was; None while that is for the handler to say."""
+        return self._result
 
     @property
     def claims(self) -> bool:
@@ -210,28 +218,29 @@ class KeyedRequest:
     async def _begin(self, generator: Exchange) -> Result | None:
         policy = self.operation.policy
         self._exchange = generator
-        self._state = self._discard
+        self._state = KeyedRequest._discard
         step = await self._advance(None)
         if type(step) is Run:
             self._capture = Capture(policy.response_limit, live=policy.effects is not Effects.TRANSACTIONAL)
-            self._state = self._hold_back
+            self._state = KeyedRequest._hold_back
             self._ran_at = perf_counter_ns()
             return None
         return self._result
 
     async def finish(self, error: BaseException | None) -> None:
         """The application returned, or raised `error`: settle what is open, answer, raise what is due."""
+        self._scope = {}  # it leads back here
         if not self.begun:
             if error is not None:
                 raise error
             return
         if self._result is None:
-            if self._state == self._hold_back:
-                self._state = self._discard
+            if self._state is KeyedRequest._hold_back:
+                self._state = KeyedRequest._discard
             await self._advance(Raised(error, self.entered))
         result = self._result
         assert result is not None
-        if self._state == self._discard:
+        if self._state is KeyedRequest._discard:
             await self._send_result(result)
         if type(result) is Propagate:
             raise result.error
@@ -242,7 +251,7 @@ class KeyedRequest:
 
     def refuse(self, error: RequestError) -> Result:
         """Have `finish` answer a request that cannot be claimed; whatever the application answers is dropped."""
-        self._state = self._discard
+        self._state = KeyedRequest._discard
         policy = self.operation.policy
         status, headers, body = problem(
             error.problem, header=policy.header, base=policy.problem_base, detail=str(error), status=error.status
@@ -288,7 +297,7 @@ class KeyedRequest:
         if message["type"] == "http.response.pathsend":
             await self._send_file(message["path"])
         else:
-            await self._state(message)
+            await self._state(self, message)
 
     async def _pass_through(self, message: Message) -> None:
         await self._send(message)
@@ -324,11 +333,11 @@ class KeyedRequest:
         if type(step) is Flow:
             if not capture.recordable:
                 self._show_hang_up()
-            self._state = self._flow
+            self._state = KeyedRequest._flow
         elif type(self._result) is Forward:
-            self._state = self._forward
+            self._state = KeyedRequest._forward
         else:
-            self._state = self._discard
+            self._state = KeyedRequest._discard
             return
         assert self._start is not None
         await self._forward(self._start)
@@ -345,7 +354,7 @@ class KeyedRequest:
         progress = capture.body(message.get("body", b""), more=message.get("more_body", False))
         if progress is Progress.WHOLE:
             if capture.whole and self._result is None:
-                self._state = self._forward
+                self._state = KeyedRequest._forward
                 await self._advance(Responded(capture.status, capture.headers, capture.kept, self.entered))
         elif not capture.recordable:
             self._show_hang_up()
@@ -367,7 +376,7 @@ class KeyedRequest:
             while more:
                 piece = await asyncio.to_thread(file.read, PIECE)
                 more = len(piece) == PIECE
-                await self._state({"type": "http.response.body", "body": piece, "more_body": more})
+                await self._state(self, {"type": "http.response.body", "body": piece, "more_body": more})
         finally:
             file.close()
 
@@ -460,15 +469,16 @@ class KeyedRequest:
 
     async def _perform(self, step: Any) -> object:
         session = self._session
+        if type(step) is Complete:
+            assert session is not None
+            await session.complete(step[0], step[1], step[2], step[3], keep_effects=step[4])
+            return None
         match step:
             case Begin():
                 await self._open()
             case Commit():
                 assert self._transaction is not None
                 await self._transaction.commit()
-            case Complete(own, response, key_us, body_us, keep):
-                assert session is not None
-                await session.complete(own, response, key_us, body_us, keep_effects=keep)
             case StartAnswer(own, head):
                 assert session is not None
                 await session.start_answer(own, head)

@@ -1,0 +1,425 @@
+"""Which requests are one intent: the key, its owner, and what was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import string
+
+import pytest
+
+from tests.shells.probe import Probe, Wire, post
+from tests.shells.rig import Rig
+from twicesafe import JSON, MULTIPART, PUBLIC, Effects, FingerprintRule, KeyRule, KeySyntax, Operation, Policy
+from twicesafe.asgi import IdempotencyMiddleware
+from twicesafe.errors import ConfigurationError
+from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+def by_user(scope):
+    """What an authentication layer would have found out."""
+    return dict(scope["headers"]).get(b"x-user", b"").decode() or None
+
+
+def as_user(name: str):
+    return [(b"x-user", name.encode())]
+
+
+# --- the key (R2 to R5, G5, G6) ---------------------------------------------------------------------------------------
+
+
+def test_without_a_key_nothing_changes():
+    """R3, G6: requests without a key pass through, each runs, none shares an answer."""
+
+    async def trial():
+        rig = Rig()
+        replies = [await post(rig.safe, key=None) for _ in range(3)]
+        assert rig.effects == 3
+        assert [reply.body for reply in replies] == [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}']
+
+    run(trial())
+
+
+def test_a_required_key_is_demanded():
+    """R3, R21: where a key is required, a request without one gets the draft's 400 and nothing runs."""
+
+    async def trial():
+        rig = Rig(Policy(required=True))
+        refused = await post(rig.safe, key=None)
+        assert rig.effects == 0
+        assert (refused.status, refused.kind) == (400, "key-missing")
+        assert refused.problem["title"] == "Idempotency-Key is missing"
+
+    run(trial())
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"])
+def test_other_methods_pass_through(method):
+    """R2, G8: only POST and PATCH take keys by default; a preflight never touches the store."""
+
+    async def trial():
+        rig = Rig()
+        for _ in range(2):
+            await post(rig.safe, method=method)
+        assert rig.effects == 2
+
+    run(trial())
+
+
+def test_an_operation_can_ask_for_other_methods():
+    """R2: PUT under a key is protected where the policy says so."""
+
+    async def trial():
+        rig = Rig(Policy(methods=frozenset({"put"})))
+        for _ in range(2):
+            await post(rig.safe, method="PUT")
+        assert rig.effects == 1
+
+    run(trial())
+
+
+RANDOM = random.Random(7)
+LONG = "".join(RANDOM.choices(string.ascii_letters + string.digits, k=5000))
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", " ", "\t", LONG[:256], LONG, "clé".encode(), b"a\x00b", b"a\x7fb", b"a\nb", b'"unclosed', b'"a" "b"', b'""'],
+    ids=lambda key: repr(key[:12]),
+)
+def test_malformed_keys_are_refused_before_any_work(key):
+    """R4, G5, G6: empty, blank, over-long, control and non-ASCII keys get 400; nothing runs and nothing is stored."""
+
+    async def trial():
+        rig = Rig()
+        for _ in range(3):
+            refused = await post(rig.safe, key=key)
+            assert (refused.status, refused.kind) == (400, "key-invalid")
+        assert rig.effects == 0
+
+    run(trial())
+
+
+@pytest.mark.parametrize("length", [1, 36, 255])
+def test_every_admitted_key_is_told_from_its_neighbour(length):
+    """R4, G5: keys up to 255 random characters are accepted and never truncated."""
+
+    async def trial():
+        rig = Rig()
+        key = LONG[:length]
+        other = key[:-1] + ("x" if key[-1] != "x" else "y")
+        for each in (key, other, key, other):
+            assert (await post(rig.safe, key=each)).status == 201
+        assert rig.effects == 2
+
+    run(trial())
+
+
+def test_bare_and_quoted_forms_are_one_key():
+    """R4: `abc` and `"abc"` name one intent; two equal lines do too; two differing lines are 400."""
+
+    async def trial():
+        rig = Rig()
+        first = await post(rig.safe, key="abc")
+        quoted = await post(rig.safe, key='"abc"')
+        twice = await post(rig.safe, key="abc", headers=[(b"idempotency-key", b'"abc"')])
+        differing = await post(rig.safe, key="abc", headers=[(b"idempotency-key", b"abd")])
+        assert rig.effects == 1
+        assert quoted.body == twice.body == first.body
+        assert (differing.status, differing.kind) == (400, "key-invalid")
+
+    run(trial())
+
+
+def test_a_uuid_policy_takes_uuids_in_any_case():
+    """R4: with UUID syntax other keys are 400, and upper and lower case are one key."""
+
+    async def trial():
+        rig = Rig(Policy(key=KeyRule(KeySyntax.UUID)))
+        assert (await post(rig.safe, key="abc")).status == 400
+        await post(rig.safe, key="8E03978E-40D5-43E8-BC93-6894A57F9324")
+        await post(rig.safe, key="8e03978e-40d5-43e8-bc93-6894a57f9324")
+        assert rig.effects == 1
+
+    run(trial())
+
+
+def test_the_carrier_is_the_policys():
+    """R5: the header's name is configurable; the standard one then means nothing."""
+
+    async def trial():
+        rig = Rig(Policy(header="PayPal-Request-Id"))
+        for _ in range(2):
+            await post(rig.safe, headers=[(b"paypal-request-id", b"a")])
+        assert rig.effects == 1
+        await post(rig.safe)
+        assert rig.effects == 2
+
+    run(trial())
+
+
+# --- the scope (R6, R7, I7, G1, F5) -----------------------------------------------------------------------------------
+
+
+def test_scope_has_no_default():
+    """R6: an application that does not say who the caller is cannot be built, nor one that names a constant."""
+    with pytest.raises(TypeError):
+        IdempotencyMiddleware(Probe(), AsyncMemoryStore())  # type: ignore[call-arg]
+    with pytest.raises(ConfigurationError, match="scope"):
+        IdempotencyMiddleware(Probe(), AsyncMemoryStore(), scope="everybody")
+    with pytest.raises(ConfigurationError, match="asynchronous"):
+        IdempotencyMiddleware(Probe(), MemoryStore(), scope=PUBLIC)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="transactional"):
+        IdempotencyMiddleware(Probe(), AsyncMemoryStore(), scope=PUBLIC, policy=Policy(effects=Effects.TRANSACTIONAL))
+
+
+def test_callers_never_share_a_record():
+    """I7, R6, G1, F5: one key, one body, two users: two effects and two answers; an unknown caller is refused."""
+
+    async def trial():
+        rig = Rig(scope=by_user)
+        a = await post(rig.safe, headers=as_user("a"))
+        b = await post(rig.safe, headers=as_user("b"))
+        again = await post(rig.safe, headers=as_user("a"))
+        nobody = [await post(rig.safe) for _ in range(2)]
+        assert rig.effects == 2
+        assert a.body != b.body
+        assert (again.body, again.replayed) == (a.body, True)
+        assert [(reply.status, reply.kind) for reply in nobody] == [(403, "caller-unknown")] * 2
+
+    run(trial())
+
+
+def test_the_scope_may_be_found_out_asynchronously():
+    """R6: a session look-up may be awaited; an empty identity is nobody's."""
+
+    async def trial():
+        async def look_up(scope):
+            await asyncio.sleep(0)
+            return dict(scope["headers"])[b"x-user"].decode()
+
+        rig = Rig(scope=look_up)
+        for _ in range(2):
+            await post(rig.safe, headers=as_user("a"))
+        empty = await post(rig.safe, headers=as_user(""))
+        assert rig.effects == 1
+        assert (empty.status, empty.kind) == (403, "caller-unknown")
+
+    run(trial())
+
+
+def test_what_changes_between_attempts_changes_nothing():
+    """F5, R6: a new token, trace ids, user agent, date, signature and address of the same caller replay."""
+
+    async def trial():
+        rig = Rig(scope=by_user)
+        for attempt in range(3):
+            wire = Wire(
+                rig.safe,
+                headers=[
+                    *as_user("a"),
+                    (b"authorization", b"Bearer %d" % attempt),
+                    (b"traceparent", b"00-%d" % attempt),
+                    (b"user-agent", b"agent/%d" % attempt),
+                    (b"signature", b"s%d" % attempt),
+                ],
+            )
+            wire.scope["client"] = (f"127.0.0.{attempt + 1}", 1)
+            assert (await wire.end()).status == 201
+        assert rig.effects == 1
+
+    run(trial())
+
+
+# --- the fingerprint (R7, R8, I4, F1 to F8, G2) -----------------------------------------------------------------------
+
+
+async def refused(rig: Rig, **other) -> None:
+    """The key of a first request, sent with another one, is refused; the first answer stays what it was."""
+    first = await post(rig.safe)
+    wrong = await post(rig.safe, **other)
+    again = await post(rig.safe)
+    assert rig.effects == 1, other
+    assert (wrong.status, wrong.kind) == (422, "key-reused"), other
+    assert first.body not in wrong.body
+    assert (again.body, again.replayed) == (first.body, True)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"body": b'{"amount": 2}'},
+        {"body": b'{"amount":1}'},
+        {"query": b"dry=1"},
+        {"path": "/work/"},
+        {"path": "/tickets/2"},
+        {"path": "/work", "raw_path": b"/%77ork"},
+        {"method": "PATCH"},
+        {"headers": [(b"content-type", b"text/plain")]},
+        {"headers": [(b"content-encoding", b"gzip")]},
+    ],
+    ids=repr,
+)
+def test_a_key_never_serves_another_request(other):
+    """I4, R7, R8, F3, F6, G2, K: body, query, path, method, media type and encoding are part of what was asked for."""
+    run(refused(Rig(), **other))
+
+
+def test_a_slash_and_its_escape_are_two_paths():
+    """F3, K: `%2F` and `/`, `%7E` and `~`, the order of a query: what differs on the wire differs."""
+
+    async def trial():
+        for one, two in ((b"/a/b", b"/a%2Fb"), (b"/~a", b"/%7Ea")):
+            rig = Rig()
+            await post(rig.safe, path="/x", raw_path=one)
+            assert (await post(rig.safe, path="/x", raw_path=two)).status == 422
+        rig = Rig()
+        await post(rig.safe, query=b"a=1&b=2")
+        assert (await post(rig.safe, query=b"b=2&a=1")).status == 422
+        assert rig.effects == 1
+
+    run(trial())
+
+
+def test_a_server_that_gives_no_raw_path_is_served_too():
+    """R8: without raw_path the decoded path is quoted again; the same request is the same."""
+
+    async def trial():
+        rig = Rig()
+        for _ in range(2):
+            wire = Wire(rig.safe, path="/ä b")
+            del wire.scope["raw_path"]
+            assert (await wire.end()).status == 201
+        assert rig.effects == 1
+
+    run(trial())
+
+
+def test_another_request_is_refused_while_the_first_runs_and_after_it_was_given_up():
+    """I4, F6, F8, R11: 422 comes before 409 and before taking over; body 1 then completes and replays."""
+
+    async def trial():
+        inside, go = asyncio.Event(), asyncio.Event()
+
+        async def slow():
+            inside.set()
+            await go.wait()
+
+        rig = Rig(Policy(effects="keyed"), Probe(after=slow))  # type: ignore[arg-type]
+        first = Wire(rig.safe).start()
+        await inside.wait()
+        running = await post(rig.safe, body=b"other")
+        rig.pass_time(rig.safe._operation.policy.lease)
+        stale = await post(rig.safe, body=b"other")
+        go.set()
+        assert (await first.end()).status == 201
+        again = await post(rig.safe)
+        assert rig.effects == 1
+        assert (running.status, stale.status) == (422, 422)
+        assert (again.status, again.replayed) == (201, True)
+
+    run(trial())
+
+
+def test_transport_noise_is_no_part_of_a_request():
+    """F1: one body in one piece or in three, with or without a length, expected or not, is one request."""
+
+    async def trial():
+        rig = Rig()
+        await post(rig.safe, parts=[b"one body"], headers=[(b"content-length", b"8")])
+        for parts in ([b"one ", b"", b"body"], [b"one body", b""]):
+            again = await post(rig.safe, parts=parts, headers=[(b"transfer-encoding", b"chunked"), (b"expect", b"100")])
+            assert again.replayed
+        assert rig.effects == 1
+        assert rig.probe.seen == [b"one body"]
+
+    run(trial())
+
+
+def test_json_is_compared_by_value_where_the_policy_says_so():
+    """F2, R8: members in another order, white space and escapes replay; another array order is another request."""
+
+    async def trial():
+        rig = Rig(Policy(fingerprint=FingerprintRule(JSON)))
+        await post(rig.safe, body=b'{"a":1,"b":{"x":1,"y":["\\u00e9",2]}}')
+        for same in (b'{ "b": {"y": ["\xc3\xa9", 2.0], "x": 1e0},\n "a": 1 }',):
+            assert (await post(rig.safe, body=same)).replayed
+        for other in (b'{"a":1,"b":{"x":1,"y":[2,"\\u00e9"]}}', b'{"a":true,"b":{"x":1,"y":["\\u00e9",2]}}'):
+            assert (await post(rig.safe, body=other)).status == 422
+        assert rig.effects == 1
+
+    run(trial())
+
+
+def test_multipart_is_compared_without_its_boundary():
+    """F1, R8: the same parts under another random boundary replay; one changed byte of the file is refused."""
+
+    async def trial():
+        rig = Rig(Policy(fingerprint=FingerprintRule(MULTIPART)))
+
+        async def upload(boundary: bytes, file: bytes):
+            body = (
+                b'--%b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n'
+                b'--%b\r\nContent-Disposition: form-data; name="f"; filename="f.bin"\r\n'
+                b"Content-Type: application/octet-stream\r\n\r\n%b\r\n--%b--\r\n"
+            ) % (boundary, boundary, file, boundary)
+            return await post(
+                rig.safe, body=body, headers=[(b"content-type", b"multipart/form-data; boundary=" + boundary)]
+            )
+
+        await upload(b"AaB03x", bytes(range(256)))
+        assert (await upload(b"zzzZZZ", bytes(range(256)))).replayed
+        assert (await upload(b"zzzZZZ", bytes(range(255)) + b"\x00")).status == 422
+        assert rig.effects == 1
+
+    run(trial())
+
+
+@pytest.mark.parametrize(
+    "body", [b'"\\ud800"', b"[" * 100_000 + b"]" * 100_000, b"[" + b"9" * 4301 + b"]", b"{", b"NaN"]
+)
+def test_hostile_json_is_taken_as_bytes(body):
+    """K, R8: lone surrogates, deep nesting and endless numbers neither raise nor merge with anything."""
+
+    async def trial():
+        rig = Rig(Policy(fingerprint=FingerprintRule(JSON)))
+        assert (await post(rig.safe, body=body)).status == 201
+        assert (await post(rig.safe, body=body)).replayed
+        assert (await post(rig.safe, body=body + b" ")).status in (201, 422)
+        assert rig.effects == 1
+
+    run(trial())
+
+
+def test_chosen_headers_are_part_of_the_request():
+    """R8: an API version that the rule names changes what is asked for; one it does not name does not."""
+
+    async def trial():
+        rig = Rig(Policy(fingerprint=FingerprintRule(headers=(b"API-Version",))))
+        await post(rig.safe, headers=[(b"api-version", b"1"), (b"x-other", b"1")])
+        assert (await post(rig.safe, headers=[(b"api-version", b"1"), (b"x-other", b"2")])).replayed
+        assert (await post(rig.safe, headers=[(b"api-version", b"2")])).status == 422
+        assert rig.effects == 1
+
+    run(trial())
+
+
+def test_operations_may_have_keys_of_their_own():
+    """R7: with per-operation keys one key on two operations is two intents; without, it is refused."""
+
+    async def trial():
+        for apart in (False, True):
+            policy = Policy(per_operation_keys=apart)
+            operations = {path: Operation(path, policy) for path in ("/a", "/b")}
+            rig = Rig(operation=lambda scope, operations=operations: operations.get(scope["path"]))
+            await post(rig.safe, path="/a")
+            second = await post(rig.safe, path="/b")
+            await post(rig.safe, path="/c")
+            assert rig.effects == (3 if apart else 2)
+            assert second.status == (201 if apart else 422)
+
+    run(trial())
