@@ -16,7 +16,8 @@ FLOORS = (
     {"stores", "observe"},
     {"asgi", "eager", "fastapi", "keyed", "openapi", "renewals", "starlette", "client", "testing"},
     {"demo", "storm"},
-    {"cli", "__main__"},
+    {"cli"},
+    {"__main__"},
 )
 """From the ground up, by the first name below the package. A module imports from lower floors and, where it is allowed
 to, from its own."""
