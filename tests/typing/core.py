@@ -1,6 +1,6 @@
-"""A user's program, for the type checkers: mypy runs over it with --strict, and nothing ever runs it.
+"""A user's settings and errors, for mypy --strict. Nothing here is ever run.
 
-Whatever stands here must go on being accepted as it is; a change that breaks it breaks somebody's build.
+Whatever stands in this folder must go on being accepted as it is; a change that breaks it breaks somebody's build.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ everybody = PUBLIC
 
 
 def describe(error: TwicesafeError) -> str:
-    """Every error twicesafe raises on purpose is one kind of exception."""
+    """Every error that is raised on purpose is one kind of exception."""
     return str(error)
