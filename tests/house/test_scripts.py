@@ -37,10 +37,15 @@ def run(script: str, path: Path, *arguments: str) -> subprocess.CompletedProcess
 
 def test_a_missing_server_is_named(poor: Path) -> None:
     """House: where nothing may be installed, the missing server is named with the command that installs it."""
-    ran = run("servers", poor)
+    ran = run("servers", poor, "postgresql", "chromium")
     assert ran.returncode == 1
     assert "apt-get install" in ran.stderr
     assert "chromium" in ran.stderr
+
+
+def test_an_unknown_server_is_refused(poor: Path) -> None:
+    """House: a misspelt name is an error and not a server that is there."""
+    assert run("servers", poor, "postgres").returncode == 2
 
 
 def test_a_missing_python_is_named(poor: Path) -> None:
