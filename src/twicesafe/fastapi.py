@@ -1,0 +1,447 @@
+"""twicesafe for FastAPI: an operation's contract stands on its route.
+
+    safe = Idempotency(app, store, scope=current_user)
+
+    @app.post("/charges", status_code=201)
+    @safe.operation(effects="transactional", required=True)
+    async def create_charge(body: Charge, db: Annotated[Connection, Depends(safe.connection)]) -> dict: ...
+
+Theory of operation. A middleware, the innermost of the application's, stands between the routes and everything around
+them, and lets everything through. Who claims is the route itself: the endpoint is wrapped, and the wrapper is reached
+when FastAPI has run all dependencies and validated the request. So authentication and validation come first, on a
+replay as on a first run (R22), and what they refuse leaves no record (E1). From the claim on the middleware holds the
+answer back until it is recorded; exception handlers answer inside of it, so it is their answer that is recorded (E4).
+
+A dependency that asks for the connection of a transaction needs the claim before the endpoint is reached. Such
+dependencies are resolved last, and what is refused after them rolls the claim back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from functools import partial, wraps
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Final, TypeVar, cast
+
+import fastapi.routing
+from fastapi import BackgroundTasks, Depends, FastAPI, Header, HTTPException, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import get_dependant, get_typed_return_annotation, get_typed_signature
+from fastapi.middleware import Middleware
+from fastapi.params import Depends as Dependency
+
+from twicesafe.asgi import DRAIN, check_effects, check_store, draining, read_key, shielded
+from twicesafe.core.exchange import Answer, Propagate, Result
+from twicesafe.core.keys import PUBLIC, Scope
+from twicesafe.core.policy import Operation, Policy
+from twicesafe.core.record import Effects
+from twicesafe.errors import ConfigurationError, RequestError, ScopeError
+from twicesafe.keyed import ASGIApp, ASGIScope, KeyedRequest, Receive, Send, Shared
+from twicesafe.observe import Observer, log_events
+from twicesafe.openapi import document, key_description, key_schema
+from twicesafe.starlette import entered
+from twicesafe.stores.contract import AsyncStore
+
+__all__ = ["PUBLIC", "Idempotency", "KeyedRequest"]
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+REQUEST: Final = "twicesafe_request"
+CALLER: Final = "twicesafe_caller"
+KEY: Final = "twicesafe_key"
+ENTRY: Final = "twicesafe_entry"
+"""Parameters that FastAPI sees on an operation's endpoint beside the endpoint's own."""
+
+_route_contexts: Final[Callable[[Any], Iterator[Any]]] = getattr(fastapi.routing, "iter_route_contexts", iter)
+"""Routes with those of included routers; FastAPI used to copy these into the application's own list."""
+
+
+class Idempotency:
+    """Makes the operations of one FastAPI application happen once per key.
+
+    `scope` is a dependency that gives a stable identity of the caller as a `str` (of a user or tenant, never of a login
+    session), or PUBLIC. There is no default, because every default lets one caller see another's answer (R6). Where it
+    gives None the request is refused with 403. An application with two kinds of callers makes two of these.
+
+    `policy` is what operations that say nothing else go by. `drain` is how long a shutdown waits for work whose client
+    is gone. Make it before the application serves, on the application whose routes it is for, a mounted one included.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        store: AsyncStore,
+        *,
+        scope: Callable[..., Any] | Dependency | Scope,
+        policy: Policy | None = None,
+        observer: Observer = log_events,
+        drain: timedelta = DRAIN,
+    ) -> None:
+        if not isinstance(app, FastAPI):
+            raise ConfigurationError(f"pass the FastAPI application, not {type(app).__name__}")
+        if app.middleware_stack is not None:
+            raise ConfigurationError("this application serves already: make Idempotency before it does")
+        check_store(store)
+        self._app = app
+        self._store = store
+        self._policy = policy or Policy()
+        self._shared = Shared(store, observer, entered)
+        self._drain = drain
+        self._slot = f"twicesafe.{id(self)}"
+        self._caller = _caller(scope)
+        self._operations: dict[str, Operation] = {}
+        self._endpoints: list[tuple[Callable[..., Any], Operation]] = []
+        self._undecided = Operation("undecided", self._policy)
+        self._methods: frozenset[str] = frozenset()
+        self._carriers: frozenset[bytes] = frozenset()
+        self._transactional = False
+        self._seen_whole = False
+        self._openapi: Callable[[], dict[str, Any]] | None = None
+
+        async def connection(**values: Any) -> Any:
+            return (await self._enter_early(**values)).connection
+
+        async def current(request: Request) -> KeyedRequest:
+            return self._keyed(request.scope)
+
+        connection.__signature__ = _signature(_REQUEST, *self._caller)  # type: ignore[attr-defined]
+        self.connection = connection
+        """A dependency: the driver's connection of a transactional operation, inside its transaction, which is
+        committed with the answer. Do not commit it. A request without a key gets one too."""
+        self.current = current
+        """A dependency: the KeyedRequest, for the keys of downstream calls. Its `key` is empty where none was sent."""
+        app.user_middleware.append(Middleware(self._around))
+        self._document_app()
+
+    def operation(
+        self, policy: Policy | None = None, *, name: str | None = None, **settings: Any
+    ) -> Callable[[Endpoint], Endpoint]:
+        """The contract of the endpoint below it: a policy, settings of one, or both. Goes under the route's decorator.
+
+        `name` is the endpoint's own by default; each is used once.
+        """
+        if policy is not None and not isinstance(policy, Policy):
+            raise ConfigurationError("write @safe.operation(), with parentheses: settings and a policy go between them")
+        chosen = (policy or self._policy).but(**settings)
+
+        def decorate(endpoint: Endpoint) -> Endpoint:
+            operation = Operation(name or str(getattr(endpoint, "__name__", type(endpoint).__name__)), chosen)
+            self._check(endpoint, operation)
+            wrapper = self._wrap(endpoint, operation)
+            self._operations[operation.name] = operation
+            self._endpoints.append((endpoint, operation))
+            known = [known.policy for known in self._operations.values()]
+            self._undecided = Operation("undecided", Policy(body_limit=max(policy.body_limit for policy in known)))
+            self._methods = frozenset().union(*(policy.methods for policy in known))
+            self._carriers = frozenset(policy.header_name for policy in known)
+            self._transactional = any(policy.effects is Effects.TRANSACTIONAL for policy in known)
+            wrapper.twicesafe_operation = operation  # type: ignore[attr-defined]
+            return cast("Endpoint", wrapper)
+
+        return decorate
+
+    def document(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Add what operations answer to an OpenAPI document of their routes, in place. `app.openapi()` has it already.
+
+        For documents that are made without it, such as that of an application with its own `openapi` which is asked
+        before it serves.
+        """
+        return document(schema, self._operations)
+
+    # --- the contract -------------------------------------------------------------------------------------------------
+
+    def _check(self, endpoint: Callable[..., Any], operation: Operation) -> None:
+        if hasattr(endpoint, "twicesafe_operation"):
+            raise ConfigurationError(f"{operation.name!r} is an operation already")
+        if operation.name in self._operations:
+            raise ConfigurationError(f"two operations are called {operation.name!r}: give one of them another name=")
+        if any(getattr(route, "endpoint", None) is endpoint for route in _each_route(self._app.routes)):
+            raise _order_error(operation.name)
+        check_effects(operation, self._store)
+
+    def _operation_of(self, endpoint: object) -> Operation | None:
+        found = getattr(endpoint, "twicesafe_operation", None)
+        return found if found is not None and self._operations.get(found.name) is found else None
+
+    def _wrap(self, endpoint: Callable[..., Any], operation: Operation) -> Callable[..., Any]:
+        """The endpoint as FastAPI is to see it: more parameters, and a claim before its first line."""
+        own = get_dependant(path="/", call=endpoint)
+        injected = [str(needed.name) for needed in own.dependencies if needed.call is self.connection]
+        early = [
+            str(needed.name)
+            for needed in own.dependencies
+            if needed.call is not self.connection and _reaches(needed, self.connection)
+        ]
+        self._check_connection(endpoint, operation, own, asked=bool(injected or early))
+        request_name = own.request_param_name or REQUEST
+        hidden = [] if own.request_param_name else [_REQUEST]
+        hidden += [*self._caller, _key_parameter(operation)]
+        names = [parameter.name for parameter in hidden]
+
+        def reached(values: dict[str, Any], keyed: KeyedRequest) -> None:
+            keyed.entered = True
+            for name in names:
+                values.pop(name, None)
+            for name in injected:
+                values[name] = keyed.connection
+
+        if _yields(endpoint):
+            # Its head is sent before its first line runs, so the claim has to be made before that.
+            hidden.append(Parameter(ENTRY, Parameter.KEYWORD_ONLY, default=Depends(self._entry())))
+
+            @wraps(endpoint)
+            def entering(**values: Any) -> Any:
+                reached(values, values.pop(ENTRY))
+                return endpoint(**values)
+
+        else:
+            call = endpoint if _is_async(endpoint) else partial(run_in_threadpool, endpoint)
+
+            @wraps(endpoint)
+            async def entering(**values: Any) -> Any:
+                request = values[request_name]
+                keyed = self._keyed(request.scope)
+                result = await self._enter(keyed, operation, request.scope, values.get(CALLER))
+                if result is not None:
+                    return _stand_in(result)
+                reached(values, keyed)
+                return await call(**values)
+
+        typed = get_typed_signature(endpoint).parameters.values()
+        first = [parameter for parameter in typed if parameter.name not in (*injected, *early)]
+        last = [parameter for parameter in typed if parameter.name in early]
+        entering.__signature__ = _signature(  # type: ignore[attr-defined]
+            *first, *hidden, *last, returns=get_typed_return_annotation(endpoint)
+        )
+        return entering
+
+    def _check_connection(
+        self, endpoint: Callable[..., Any], operation: Operation, own: Dependant, *, asked: bool
+    ) -> None:
+        name = operation.name
+        if operation.policy.effects is not Effects.TRANSACTIONAL:
+            if asked:
+                raise ConfigurationError(f'{name!r} asks for the connection: declare it effects="transactional"')
+        elif not (_is_async(endpoint) or _yields(endpoint)):
+            raise ConfigurationError(
+                f"{name!r} is transactional, and its connection belongs to the event loop: make it `async def`"
+            )
+        elif not (asked or own.request_param_name or _reaches(own, self.current)):
+            raise ConfigurationError(
+                f"{name!r} is transactional and never asks for the connection, so its effects would not be in the "
+                "transaction: take it with Depends(safe.connection)"
+            )
+
+    # --- one request --------------------------------------------------------------------------------------------------
+
+    def _around(self, app: ASGIApp) -> ASGIApp:
+        return partial(self._serve, app)
+
+    async def _serve(self, app: ASGIApp, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                receive = draining(receive, self._shared, self._drain)
+                await self._start(receive, send)
+            await app(scope, receive, send)
+            return
+        if not self._seen_whole:
+            self._see_whole()
+        if scope["method"] not in self._methods or "twicesafe" in scope:
+            # Behind an ASGI middleware of ours, that one does the work.
+            await app(scope, receive, send)
+            return
+        loop = asyncio.get_running_loop()
+        keyed = scope[self._slot] = KeyedRequest(self._shared, self._undecided, "", scope, receive, send, loop)
+        carriers = self._carriers
+        if any(name in carriers for name, _ in scope["headers"]):
+            await shielded(keyed, keyed.run(app, keyed.receive), self._shared, loop)
+        elif self._transactional:
+            # A task of its own as well: rolling back must not be cut short by a second cancellation.
+            await shielded(keyed, keyed.run(app, receive), self._shared, loop)
+        else:
+            await keyed.run(app, receive)
+
+    def _keyed(self, scope: ASGIScope) -> KeyedRequest:
+        found: KeyedRequest | None = scope.get(self._slot) or scope.get("twicesafe")
+        if found is None:
+            raise ConfigurationError(
+                "an operation is served by an application that its Idempotency was not made for, so nothing protects "
+                "it: make one on that application"
+            )
+        return found
+
+    async def _enter(self, keyed: KeyedRequest, operation: Operation, scope: ASGIScope, who: Any) -> Result | None:
+        """Claim, or begin, what this request asks for, unless that is done. None means run."""
+        if keyed.begun:
+            return keyed.result
+        policy = operation.policy
+        keyed.bind(operation)
+        try:
+            key = read_key(scope, policy)
+            if key is not None:
+                keyed.key = key
+                return await keyed.enter(self._identity(who))
+        except RequestError as error:
+            return keyed.refuse(error)
+        if policy.effects is Effects.TRANSACTIONAL:
+            return await keyed.enter_without_key()
+        return None
+
+    def _identity(self, who: Any) -> Scope:
+        if not self._caller:
+            return PUBLIC
+        if who is None:
+            raise ScopeError("the caller could not be identified, and no key is shared by everybody")
+        if not isinstance(who, str) and who is not PUBLIC:
+            raise ConfigurationError(f"the scope must give a str that identifies the caller, not {type(who).__name__}")
+        return who
+
+    async def _enter_early(self, **values: Any) -> KeyedRequest:
+        scope = values[REQUEST].scope
+        keyed = self._keyed(scope)
+        operation = self._operation_of(scope["endpoint"])
+        if operation is None:
+            raise ConfigurationError("the connection is asked for on a route that has no @safe.operation")
+        result = await self._enter(keyed, operation, scope, values.get(CALLER))
+        if result is not None:
+            raise _AnsweredError(result.status if type(result) is Answer else 500)
+        return keyed
+
+    def _entry(self) -> Callable[..., Any]:
+        async def entry(**values: Any) -> KeyedRequest:
+            return await self._enter_early(**values)
+
+        entry.__signature__ = _signature(_REQUEST, *self._caller)  # type: ignore[attr-defined]
+        return entry
+
+    # --- the application ----------------------------------------------------------------------------------------------
+
+    async def _start(self, receive: Receive, send: Send) -> None:
+        try:
+            self._see_whole()
+        except ConfigurationError as error:
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
+
+    def _see_whole(self) -> None:
+        """Refuse what can only be seen when all routes stand."""
+        for route in _each_route(self._app.routes):
+            endpoint = getattr(route, "endpoint", None)
+            for bare, operation in self._endpoints:
+                if endpoint is bare:
+                    raise _order_error(operation.name)
+            operation_here = self._operation_of(endpoint)
+            if operation_here is not None:
+                _check_methods(operation_here, getattr(route, "methods", None) or set())
+            elif _reaches(getattr(route, "dependant", None), self.connection):
+                raise ConfigurationError(f"the connection is asked for on {route.path}, which has no @safe.operation")
+        self._document_app()
+        self._seen_whole = True
+
+    def _document_app(self) -> None:
+        described = self._app.openapi
+        if described is not self._openapi:
+
+            def openapi() -> dict[str, Any]:
+                return self.document(described())
+
+            self._openapi = openapi
+            self._app.openapi = openapi  # type: ignore[method-assign]
+
+
+class _AnsweredError(HTTPException):
+    """Ends a request whose answer is settled. What it is turned into is dropped, and the answer sent instead.
+
+    An HTTPException, so that nobody takes it for a fault of the application.
+    """
+
+
+_REQUEST: Final = Parameter(REQUEST, Parameter.KEYWORD_ONLY, annotation=Request)
+
+
+def _signature(*parameters: Parameter, returns: Any = None) -> Signature:
+    named = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+    return Signature(named, return_annotation=Signature.empty if returns is None else returns)
+
+
+def _caller(scope: object) -> tuple[Parameter, ...]:
+    """The parameter by which FastAPI finds out who the caller is; none where everybody is the same."""
+    if scope is PUBLIC:
+        return ()
+    found = scope if isinstance(scope, Dependency) else Depends(scope) if callable(scope) else None
+    if found is None or found.dependency is None:
+        raise ConfigurationError("scope must be a dependency that says who the caller is, or PUBLIC")
+    given = get_typed_return_annotation(found.dependency)
+    if isinstance(given, type) and not issubclass(given, str):
+        raise ConfigurationError(
+            f"scope must give a str that identifies the caller, not {given.__name__}: return its id, as text"
+        )
+    return (Parameter(CALLER, Parameter.KEYWORD_ONLY, default=found),)
+
+
+def _key_parameter(operation: Operation) -> Parameter:
+    """For the OpenAPI document only: the key is read from the header lines as they were sent."""
+    policy = operation.policy
+    header = Header(alias=policy.header, description=key_description(policy), json_schema_extra=key_schema(operation))
+    return Parameter(KEY, Parameter.KEYWORD_ONLY, annotation=Annotated[Any, header], default=None)
+
+
+def _reaches(dependant: Dependant | None, call: Callable[..., Any]) -> bool:
+    """Whether resolving `dependant` calls `call`."""
+    below = [] if dependant is None else dependant.dependencies
+    return any(needed.call is call or _reaches(needed, call) for needed in below)
+
+
+def _forms(endpoint: Callable[..., Any]) -> tuple[Any, ...]:
+    """The shapes of a callable by which FastAPI judges how it is called."""
+    while isinstance(endpoint, partial):
+        endpoint = endpoint.func
+    bare = inspect.unwrap(endpoint)
+    return endpoint, bare, type(bare).__call__
+
+
+def _is_async(endpoint: Callable[..., Any]) -> bool:
+    return any(map(inspect.iscoroutinefunction, _forms(endpoint)))
+
+
+def _yields(endpoint: Callable[..., Any]) -> bool:
+    return any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in _forms(endpoint))
+
+
+def _each_route(routes: Iterable[Any]) -> Iterator[Any]:
+    for route in _route_contexts(routes):
+        yield route
+        yield from _each_route(getattr(route, "routes", None) or ())
+
+
+def _order_error(name: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"@safe.operation stands above the route's decorator on {name!r}, where the route cannot see it: put it below"
+    )
+
+
+def _check_methods(operation: Operation, methods: set[str]) -> None:
+    others = sorted(methods - operation.policy.methods)
+    if others:
+        raise ConfigurationError(
+            f"{operation.name!r} stands on a route for {', '.join(others)}, but takes keys with "
+            f"{', '.join(sorted(operation.policy.methods))} only. Requests that change nothing need no key; for others "
+            "name the route's methods in the operation's `methods`"
+        )
+
+
+def _stand_in(result: Result) -> Response:
+    """What FastAPI gets to see instead of the endpoint's answer where another one is sent. Sending it sends nothing."""
+    if type(result) is Propagate:
+        raise result.error
+    assert type(result) is Answer, result
+    response = Response(result.body, result.status)
+    response.raw_headers = list(result.headers)
+    # Not None, or the tasks that dependencies asked for would be hung on it: they ran with the first answer (R17).
+    response.background = BackgroundTasks()
+    return response
