@@ -1,0 +1,173 @@
+"""What will break, drawn from a seed before anything starts. The same seed and size give the same plan.
+
+The plan says what happens to which attempt at which intent, and at which points of progress a server is killed or the
+database restarted. When each of it happens is the machine's affair: scheduling is not part of the plan.
+
+A fault that could not be carried out (the attempt reached no server, or the answer to be dropped was no success) stays
+at the head of its intent's queue and meets the next attempt. Nothing is counted but what was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Final, NamedTuple
+
+
+class Fault(StrEnum):
+    """What can happen to one attempt."""
+
+    RESET_BEFORE = "reset_before"
+    """The connection is reset before a byte reached a server."""
+    RESET_MIDWAY = "reset_midway"
+    """The connection is reset when half of the request's body has reached a server."""
+    RESET_AFTER = "reset_after"
+    """The connection is reset when the whole request has reached a server, which is left working for nobody."""
+    ANSWER_DROPPED = "answer_dropped"
+    """The server did the work, committed and answered; the connection is reset instead of passing the answer on."""
+    ANSWER_CUT = "answer_cut"
+    """Half of such an answer is passed on, then the connection ends."""
+    ANSWER_DELAYED = "answer_delayed"
+    """Such an answer is kept back until the client's time-out."""
+    SLOW_HANDLER = "slow_handler"
+    """The handler takes longer than the client's time-out."""
+    KILL_AFTER_CLAIM = "sigkill_after_claim"
+    """The server kills itself when its handler is entered: claimed, nothing done."""
+    KILL_AFTER_EFFECT = "sigkill_after_effect"
+    """The server kills itself when the payment is written, not committed."""
+    KILL_AFTER_COMMIT = "sigkill_after_commit"
+    """The server kills itself when the first byte of its answer would leave."""
+
+
+KILL_POINTS: Final = (Fault.KILL_AFTER_CLAIM, Fault.KILL_AFTER_EFFECT, Fault.KILL_AFTER_COMMIT)
+"""Where a server can be armed to kill itself."""
+
+SERVER_FAULTS: Final = frozenset({Fault.SLOW_HANDLER, *KILL_POINTS})
+"""Faults that the server itself carries out, told so in a header that the proxy adds."""
+
+FAULT_HEADER: Final = "storm-fault"
+
+_COMMON: Final = (
+    (Fault.ANSWER_DROPPED, 6),
+    (Fault.ANSWER_CUT, 2),
+    (Fault.ANSWER_DELAYED, 2),
+    (Fault.RESET_BEFORE, 2),
+    (Fault.RESET_MIDWAY, 2),
+    (Fault.RESET_AFTER, 3),
+)
+"""Weights of the faults that any attempt may meet. A lost answer is the classic, so it comes most often."""
+
+_FIRST_FAULT: Final = 0.4
+"""The share of intents whose first attempt meets a common fault."""
+_NEXT_FAULT: Final = 0.3
+"""The share of those whose next attempt meets one more."""
+_PARALLEL: Final = 0.15
+"""The share of intents sent two to four times at once."""
+_INTENTS_PER_SLOW_HANDLER: Final = 60
+_INTENTS_PER_KILL: Final = 100
+_INTENTS_PER_RESTART: Final = 500
+_LEAST_KILLS: Final = 5
+
+
+class Planned(NamedTuple):
+    """A fault and the seconds it waits before it strikes, where it can wait (RESET_AFTER)."""
+
+    fault: Fault
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One payment somebody wants, once. `faults` meet its attempts in order; `copies` of it are sent in parallel.
+
+    An `impatient` client waits less for each answer, because it is to meet a slow handler.
+    """
+
+    number: int
+    account: str
+    amount: str
+    copies: int
+    impatient: bool
+    faults: tuple[Planned, ...]
+
+
+class BlowKind(StrEnum):
+    """What befalls everybody."""
+
+    SIGKILL = "sigkill"
+    DATABASE_RESTART = "database_restart"
+
+
+class Blow(NamedTuple):
+    """`kind` happens `delay` seconds after `after` intents are done.
+
+    It is over before intent number `before` begins, so it always happens while there is work.
+    """
+
+    kind: BlowKind
+    after: int
+    before: int
+    victim: int
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that will happen, in advance."""
+
+    seed: int
+    intents: tuple[Intent, ...]
+    blows: tuple[Blow, ...]
+
+
+def draw(seed: int, intents: int) -> Plan:
+    """The plan of a storm over `intents` intents."""
+    random = Random(seed)  # noqa: S311 - a plan is to be repeated, not kept secret
+    special = _special(random, intents)
+    return Plan(
+        seed, tuple(_intent(random, number, special.get(number)) for number in range(intents)), _blows(random, intents)
+    )
+
+
+def _special(random: Random, intents: int) -> dict[int, Fault]:
+    """Which intents meet the costly faults on their first attempt: exact numbers, random places."""
+    slow = [Fault.SLOW_HANDLER] * max(1, intents // _INTENTS_PER_SLOW_HANDLER)
+    kills = list(KILL_POINTS) * max(1, intents // (len(KILL_POINTS) * _INTENTS_PER_KILL))
+    costly = (kills + slow)[:intents]
+    return dict(zip(random.sample(range(intents), len(costly)), costly, strict=True))
+
+
+def _intent(random: Random, number: int, special: Fault | None) -> Intent:
+    faults = [] if special is None else [Planned(special, 0.0)]
+    chance = _FIRST_FAULT if special is None else _NEXT_FAULT
+    while random.random() < chance:
+        faults.append(Planned(_weighted(random), random.uniform(0.0, 0.03)))
+        chance = _NEXT_FAULT
+    parallel = random.random() < _PARALLEL
+    # Alone, an attempt that is to die under way surely gets that far.
+    copies = random.randint(2, 4) if parallel and special is None else 1
+    amount = f"{random.randint(1, 500)}.{random.randint(0, 99):02d}"
+    return Intent(
+        number, f"account-{random.randint(1, 50)}", amount, copies, special is Fault.SLOW_HANDLER, tuple(faults)
+    )
+
+
+def _weighted(random: Random) -> Fault:
+    names: Sequence[Fault] = [fault for fault, _ in _COMMON]
+    return random.choices(names, [weight for _, weight in _COMMON])[0]
+
+
+def _blows(random: Random, intents: int) -> tuple[Blow, ...]:
+    kinds = [BlowKind.SIGKILL] * max(_LEAST_KILLS, intents // _INTENTS_PER_KILL)
+    kinds += [BlowKind.DATABASE_RESTART] * max(1, intents // _INTENTS_PER_RESTART)
+    random.shuffle(kinds)
+    count = len(kinds)
+    blows = []
+    for index, kind in enumerate(kinds):
+        # Spread over the first nine tenths of the work, each somewhere in its own stretch.
+        after = int(intents * 0.9 * (index + random.random()) / count)
+        before = max(0, intents - (count - index))
+        blows.append(Blow(kind, min(after, before), before, random.randrange(1000), random.uniform(0.0, 0.05)))
+    return tuple(blows)

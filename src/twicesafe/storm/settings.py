@@ -1,0 +1,29 @@
+"""What a storm is asked for, and how far it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line says. `store` is `sqlite`, `postgresql` or a URL of either."""
+
+    store: str
+    intents: int
+    seed: int
+    naive: bool = False
+    servers: int = 3
+    clients: int = 200
+
+
+@dataclass(slots=True)
+class Standing:
+    """How far it is; kept up to date while it runs."""
+
+    total: int
+    done: int = 0
+    phase: str = "starting"
+    faults: Callable[[], Counter[str]] = field(default=Counter)
