@@ -60,7 +60,8 @@ class Table:
             before(step.name)
             self.before = before
         self.sent.append(step.name)
-        return self._connection.execute(step.text, step.parameters).fetchall()
+        cursor = self._connection.execute(step.text, step.parameters)
+        return ((),) * cursor.rowcount if step.writes and not step.returns else cursor.fetchall()
 
     def won(self, claim: Claim) -> Ownership:
         """Claim and win."""

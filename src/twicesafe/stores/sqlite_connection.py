@@ -187,7 +187,10 @@ class SqliteConnection(sqlite3.Connection):
         cursor = self.cursor()
         cursor.row_factory = None
         try:
-            return cursor.execute(statement.text, statement.parameters).fetchall()
+            cursor.execute(statement.text, statement.parameters)
+            if statement.writes and not statement.returns:
+                return ((),) * cursor.rowcount
+            return cursor.fetchall()
         finally:
             cursor.close()
 

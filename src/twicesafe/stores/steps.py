@@ -23,7 +23,8 @@ class Statement(NamedTuple):
     writes: bool
     """Whether a lost reply leaves open what became of it."""
     returns: bool
-    """Whether it answers with rows."""
+    """Whether it answers with rows of its own. One that writes and does not answers with an empty row for each row
+    that it changed."""
 
 
 class Batch(NamedTuple):

@@ -14,7 +14,7 @@ from twicesafe.errors import LeaseLostError, StoreUnavailableError
 from twicesafe.stores.sql.advisory import lock_keys
 from twicesafe.stores.sql.rows import WIDTH, check_lasting, of_claim, of_response, of_seen, to_record
 from twicesafe.stores.sql.statements import Dialect, Queries
-from twicesafe.stores.steps import Batch, Steps
+from twicesafe.stores.steps import Batch, Step, Steps
 
 ROUNDS: Final = 16
 """How often a claim begins again because the row changed under it. Each round somebody else made progress."""
@@ -43,16 +43,16 @@ class SqlSteps:
                 )
                 if rows and rows[0][0] == owner:
                     return Claimed(Ownership(digest, owner, 1), rows[0][1])
-            row = (yield sql("find", digest=digest))[0]
-            record, now = to_record(row), row[WIDTH]
-            if record is None:
+            rows = yield sql("find", digest=digest)
+            if not rows:
                 # Not there, or vanished since it was in the way.
                 insert = True
                 continue
+            record, now = to_record(rows[0]), rows[0][WIDTH]
             insert = False
             verdict = decide(record, claim.fingerprint, owner, now)
             judge = self._JUDGED.get(verdict)
-            if judge is None:
+            if judge is None or record is None:
                 return Existing(verdict, record, now)
             judged = yield from judge(self, claim, record)
             if judged is not None:
@@ -119,7 +119,8 @@ class SqlSteps:
 
     def completed_before(self, own: Ownership) -> Steps[None]:
         """LeaseLostError unless this very owner has completed it already."""
-        record = to_record((yield self._sql("find", digest=own.digest))[0])
+        rows = yield self._sql("find", digest=own.digest)
+        record = to_record(rows[0]) if rows else None
         if record is None or record.ownership != own or record.state is not RecordState.COMPLETED:
             raise lease_lost()
 
@@ -139,12 +140,17 @@ class SqlSteps:
         """See Store.read. On SQLite it must be performed while writers are kept out."""
         find = self._sql("find", digest=digest)
         if self._sql.dialect is Dialect.SQLITE:
-            row = (yield find)[0]
-        else:
-            wait = self._sql("await_transaction", **lock_keys(digest))
-            row = (yield Batch((self._sql("begin"), wait, find)))[0]
-            yield self._sql("rollback")
-        return Found(to_record(row), row[WIDTH])
+            return (yield from self._found(find))
+        wait = self._sql("await_transaction", **lock_keys(digest))
+        found = yield from self._found(Batch((self._sql("begin"), wait, find)))
+        yield self._sql("rollback")
+        return found
+
+    def _found(self, find: Step) -> Steps[Found]:
+        rows = yield find
+        if rows:
+            return Found(to_record(rows[0]), rows[0][WIDTH])
+        return Found(None, (yield self._sql("now"))[0][0])
 
     def settle(
         self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros

@@ -40,6 +40,9 @@ NOW: Final[Mapping[Dialect, str]] = {
 """The database's clock (I12). SQLite has none of use; the store registers the host's, which all processes on a file
 share. now() in PostgreSQL is the transaction's start: leases would be born expired."""
 
+CHANGED: Final[Mapping[Dialect, str]] = {Dialect.SQLITE: "", Dialect.POSTGRESQL: "RETURNING 1"}
+"""How a statement tells what it changed. SQLite counts for nothing, and gathers what it is to return in a table."""
+
 _HEAD = re.compile(r"-- name: ([a-z_]+)(?: \[([a-z]+)\])?")
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 _MACRO = re.compile(r"\{(\w+)\}")
@@ -76,7 +79,7 @@ class Queries:
         """`now_sql` replaces the database's clock by another expression; tests drive time with it."""
         self.dialect: Final = dialect
         clock = NOW[dialect] if now_sql is None else f"({now_sql})"
-        macros = {"now": clock, "columns": ", ".join(COLUMNS)}
+        macros = {"now": clock, "columns": ", ".join(COLUMNS), "changed": CHANGED[dialect]}
         self._queries: Final = {
             source.name: _render(source, placeholder, macros) for source in choose(sources(), dialect)
         }
@@ -163,7 +166,7 @@ def _render(source: Source, placeholder: Placeholder, macros: Mapping[str, str])
             order.append(found[1])
         return f"${order.index(found[1]) + 1}"
 
-    text = _MACRO.sub(macro, source.text)
+    text = _MACRO.sub(macro, source.text).rstrip()
     if placeholder is Placeholder.PERCENT:
         text = text.replace("%", "%%")
     text = _PARAMETER.sub(parameter, text)

@@ -3,6 +3,7 @@
 -- :parameter     by name; rendered in the driver's own style
 -- {now}          the store's clock (I12), microseconds since the Unix epoch, read anew wherever it stands
 -- {columns}      a whole record, in the order of rows.py
+-- {changed}      a row, whatever is in it, for each row that was changed
 --
 -- Conditions name everything the decision was made on, so that 0 rows means: it has changed, look again.
 
@@ -37,9 +38,7 @@ ON CONFLICT (digest) DO NOTHING
 RETURNING owner, created_at;
 
 -- name: find
--- Always one row: the record's columns are NULL where there is none, the clock is not.
-SELECT {columns}, clock.now
-FROM (SELECT {now} AS now) AS clock LEFT JOIN twicesafe_records ON digest = :digest;
+SELECT {columns}, {now} FROM twicesafe_records WHERE digest = :digest;
 
 -- name: claim_expired
 -- Nothing is remembered: everything begins anew but the epoch, which only grows.
@@ -88,7 +87,7 @@ RETURNING {now};
 -- name: start_answer
 UPDATE twicesafe_records SET status = :status, headers = :headers, body = NULL
 WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'claimed'
-RETURNING epoch;
+{changed};
 
 -- name: complete
 -- From now on lease_until tells when it was completed.
@@ -100,19 +99,19 @@ UPDATE twicesafe_records SET
     END,
     status = :status, headers = :headers, body = :body
 WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state IN ('claimed', 'unknown')
-RETURNING epoch;
+{changed};
 
 -- name: release
 -- Not once its owner is gone and its answer had begun to leave: that was done.
 DELETE FROM twicesafe_records
 WHERE digest = :digest AND owner = :owner AND epoch = :epoch
     AND (state = 'unknown' OR state = 'claimed' AND (status IS NULL OR lease_until > {now}))
-RETURNING epoch;
+{changed};
 
 -- name: hold
 UPDATE twicesafe_records SET state = 'unknown'
 WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state IN ('claimed', 'unknown')
-RETURNING epoch;
+{changed};
 
 -- --- claiming, transactional ----------------------------------------------------------------------------------------
 
@@ -127,7 +126,8 @@ SELECT set_config('twicesafe.lock', CASE
 END, true);
 
 -- name: look [sqlite]
--- BEGIN IMMEDIATE has made everything mine.
+-- Always one row: the record's columns are NULL where there is none, the clock is not. BEGIN IMMEDIATE has made
+-- everything mine.
 SELECT {columns}, clock.now, 'mine' AS lock
 FROM (SELECT {now} AS now) AS clock LEFT JOIN twicesafe_records ON digest = :digest;
 
@@ -168,7 +168,7 @@ ON CONFLICT (digest) DO UPDATE SET
 WHERE twicesafe_records.owner = :seen_owner AND twicesafe_records.epoch = :seen_epoch
     AND twicesafe_records.state = :seen_state AND twicesafe_records.lease_until = :seen_lease_until
     AND (twicesafe_records.state = 'completed' OR twicesafe_records.status IS NULL)
-RETURNING epoch;
+{changed};
 
 -- --- everybody else -------------------------------------------------------------------------------------------------
 
@@ -181,10 +181,11 @@ UPDATE twicesafe_records SET
     state = 'completed', lease_until = {now}, key_until = {now} + :key_us, body_until = {now} + :body_us,
     purge_minute = ({now} + :purge_us) / 60000000, status = :status, headers = :headers, body = :body
 WHERE digest = :digest AND epoch = :epoch AND state = 'unknown'
-RETURNING epoch;
+{changed};
 
 -- name: settle_not_done
-DELETE FROM twicesafe_records WHERE digest = :digest AND epoch = :epoch AND state = 'unknown' RETURNING epoch;
+DELETE FROM twicesafe_records WHERE digest = :digest AND epoch = :epoch AND state = 'unknown'
+{changed};
 
 -- name: now
 SELECT {now};
@@ -195,7 +196,7 @@ DELETE FROM twicesafe_records WHERE rowid IN (
     WHERE purge_minute <= (SELECT {now} / 60000000 + 1) AND state = 'completed' AND key_until <= (SELECT {now})
     ORDER BY purge_minute LIMIT :limit
 )
-RETURNING 1;
+{changed};
 
 -- name: purge_keys [postgresql]
 -- Rows somebody is busy with are left for the next time. The clock stands in a sub-select so that the index serves,
@@ -205,7 +206,7 @@ DELETE FROM twicesafe_records WHERE digest = ANY (ARRAY(
     WHERE purge_minute <= (SELECT {now} / 60000000 + 1) AND state = 'completed' AND key_until <= (SELECT {now})
     ORDER BY purge_minute LIMIT :limit FOR UPDATE SKIP LOCKED
 ))
-RETURNING 1;
+{changed};
 
 -- name: purge_bodies [sqlite]
 UPDATE twicesafe_records SET body = NULL, purge_minute = key_until / 60000000 WHERE rowid IN (
@@ -214,7 +215,7 @@ UPDATE twicesafe_records SET body = NULL, purge_minute = key_until / 60000000 WH
         AND body_until <= (SELECT {now}) AND key_until > (SELECT {now})
     ORDER BY purge_minute LIMIT :limit
 )
-RETURNING 1;
+{changed};
 
 -- name: purge_bodies [postgresql]
 UPDATE twicesafe_records SET body = NULL, purge_minute = key_until / 60000000 WHERE digest = ANY (ARRAY(
@@ -223,7 +224,7 @@ UPDATE twicesafe_records SET body = NULL, purge_minute = key_until / 60000000 WH
         AND body_until <= (SELECT {now}) AND key_until > (SELECT {now})
     ORDER BY purge_minute LIMIT :limit FOR UPDATE SKIP LOCKED
 ))
-RETURNING 1;
+{changed};
 
 -- --- schema ---------------------------------------------------------------------------------------------------------
 

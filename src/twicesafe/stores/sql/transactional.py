@@ -55,11 +55,12 @@ class SqlTransactionSteps:
         sql, joins = self._sql, self.open
         if sql.dialect is Dialect.SQLITE and not joins:
             # Whoever only reads need not wait for whoever writes.
-            row = (yield sql("find", digest=claim.digest))[0]
-            record, now = to_record(row), row[WIDTH]
-            verdict = decide(record, claim.fingerprint, claim.owner, now)
-            if verdict not in _NOT_MINE:
-                return Existing(verdict, record, now)
+            rows = yield sql("find", digest=claim.digest)
+            if rows:
+                record, now = to_record(rows[0]), rows[0][WIDTH]
+                verdict = decide(record, claim.fingerprint, claim.owner, now)
+                if verdict not in _NOT_MINE:
+                    return Existing(verdict, record, now)
         for _ in range(ROUNDS):
             row = (yield self._opening(claim, joins=joins))[0]
             record, now, lock = to_record(row), row[WIDTH], row[WIDTH + 1]

@@ -2,6 +2,9 @@
 --
 -- purge_minute is when purging has to look at the row next, in whole minutes; rounded up at the claim, so that a
 -- completion within the minute need not touch the index.
+--
+-- Rows are kept in order of arrival: a table clustered by digest would split pages all over the file, and has bodies
+-- above 1 kB out of line. For IN with three values SQLite builds a table at each insert, hence the ORs.
 CREATE TABLE twicesafe_records (
     digest BLOB NOT NULL PRIMARY KEY,
     owner BLOB NOT NULL,
@@ -24,8 +27,10 @@ CREATE TABLE twicesafe_records (
     recovery_data BLOB,
     request BLOB,
     CONSTRAINT twicesafe_digest_is_sha256 CHECK (typeof(digest) = 'blob' AND length(digest) = 32),
-    CONSTRAINT twicesafe_state_is_known CHECK (state IN ('claimed', 'completed', 'unknown')),
-    CONSTRAINT twicesafe_effects_are_known CHECK (effects IN ('transactional', 'resumable', 'keyed', 'opaque')),
+    CONSTRAINT twicesafe_state_is_known CHECK (state = 'claimed' OR state = 'completed' OR state = 'unknown'),
+    CONSTRAINT twicesafe_effects_are_known CHECK (
+        effects = 'transactional' OR effects = 'resumable' OR effects = 'keyed' OR effects = 'opaque'
+    ),
     CONSTRAINT twicesafe_epoch_grows CHECK (epoch >= 1),
     CONSTRAINT twicesafe_fingerprint_has_algorithm CHECK (length(fingerprint) >= 1),
     CONSTRAINT twicesafe_completed_has_answer CHECK (state <> 'completed' OR status IS NOT NULL),
