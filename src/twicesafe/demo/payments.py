@@ -1,0 +1,131 @@
+"""The payments service: an endpoint that charges whenever it is asked, and the same one behind twicesafe."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+from uuid import UUID
+
+import aiosqlite
+from aiosqlite import Connection
+from fastapi import Depends, FastAPI, Header, HTTPException
+from pydantic import BaseModel, Field
+
+from twicesafe.demo.faults import Fault
+from twicesafe.demo.lanes import Lane
+from twicesafe.demo.ledger import INSERT
+from twicesafe.demo.shopper import shopper_in
+from twicesafe.fastapi import Idempotency
+from twicesafe.stores.sqlite import AsyncSqliteStore
+
+PRICES: Final = {"espresso": 2400, "moka": 3600}
+"""Cents."""
+
+USUAL: Final = 0.25
+SLOW: Final = 5.0
+"""Seconds that the provider takes. There is none: the time passes in this process, and no money moves."""
+
+
+class Order(BaseModel):
+    """What the page asks to be paid."""
+
+    cart: UUID
+    espresso: Annotated[int, Field(ge=0, le=9)]
+    moka: Annotated[int, Field(ge=0, le=9)]
+
+    @property
+    def amount(self) -> int:
+        """Cents, by this service's own prices."""
+        return self.espresso * PRICES["espresso"] + self.moka * PRICES["moka"]
+
+
+class Receipt(BaseModel):
+    """What a successful charge is answered with."""
+
+    charge: int
+    amount: int
+    currency: str = "EUR"
+
+
+class Call(NamedTuple):
+    """Who is asking, in which request, and how long the provider takes this time."""
+
+    shopper: str
+    request_id: str
+    provider_takes: float
+
+
+def shopper(cookie: Annotated[str, Header()] = "") -> str:
+    """Whoever is shopping, which the server knows from its own cookie."""
+    found = shopper_in(cookie)
+    if not found:
+        raise HTTPException(401, "Load the page first: it says who is shopping.")
+    return found
+
+
+def call(
+    shopper: Annotated[str, Depends(shopper)],
+    x_request_id: Annotated[str, Header(max_length=80)],
+    demo_fault: Annotated[str, Header()] = "",
+) -> Call:
+    """What both endpoints want to know beside the order."""
+    return Call(shopper, x_request_id, SLOW if Fault.SLOW in demo_fault.split() else USUAL)
+
+
+async def charge(db: Connection, order: Order, call: Call) -> Receipt:
+    """Ask the provider, and write the charge to the ledger."""
+    await asyncio.sleep(call.provider_takes)
+    row = (call.shopper, str(order.cart), order.amount, call.request_id, os.getpid())
+    (number,) = next(iter(await db.execute_fetchall(INSERT, row)))
+    return Receipt(charge=number, amount=order.amount)
+
+
+def naive(file: Path) -> FastAPI:
+    """Charges whenever it is asked."""
+    app = FastAPI(title="Payments, naive")
+
+    async def connection() -> AsyncIterator[Connection]:
+        async with aiosqlite.connect(file, isolation_level=None) as db:
+            yield db
+
+    @app.post("/naive/charges", status_code=201)
+    async def create_charge(
+        order: Order,
+        call: Annotated[Call, Depends(call)],
+        db: Annotated[Connection, Depends(connection)],
+    ) -> Receipt:
+        return await charge(db, order, call)
+
+    return app
+
+
+def safe(file: Path) -> FastAPI:
+    """Charges once per intent: the charge and the record of its answer are one transaction."""
+    store = AsyncSqliteStore(file)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await store.apply_schema()
+        yield
+        await store.aclose()
+
+    app = FastAPI(title="Payments, safe", lifespan=lifespan)
+    idempotency = Idempotency(app, store, scope=shopper)
+
+    @app.post("/safe/charges", status_code=201)
+    @idempotency.operation(effects="transactional", required=True)
+    async def create_charge(
+        order: Order,
+        call: Annotated[Call, Depends(call)],
+        db: Annotated[Connection, Depends(idempotency.connection)],
+    ) -> Receipt:
+        return await charge(db, order, call)
+
+    return app
+
+
+def application(lane: Lane, file: Path) -> FastAPI:
+    """The lane's service."""
+    return naive(file) if lane is Lane.NAIVE else safe(file)
