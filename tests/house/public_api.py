@@ -17,9 +17,10 @@ PUBLIC = (
     "twicesafe.errors",
     "twicesafe.fastapi",
     "twicesafe.observe",
+    "twicesafe.stores.asyncpg",
     "twicesafe.stores.contract",
     "twicesafe.stores.memory",
-    "twicesafe.stores.postgresql",
+    "twicesafe.stores.psycopg",
     "twicesafe.stores.sqlite",
     "twicesafe.testing",
 )

@@ -42,6 +42,8 @@ from twicesafe.stores.memory_rows import (
     unpack,
 )
 
+__all__ = ["AsyncMemoryStore", "MemoryStore"]
+
 NO_TRANSACTION: Final = (
     "a memory store has no transactions to share with your effects: declare the operation keyed, resumable or opaque, "
     "or keep its records beside its data with twicesafe.stores.sqlite, twicesafe.stores.asyncpg or "

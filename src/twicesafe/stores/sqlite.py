@@ -23,6 +23,8 @@ from twicesafe.stores.sqlite_connection import Configure, SqliteFile, as_it_is, 
 from twicesafe.stores.sqlite_transaction import Connections, SqliteTransaction
 from twicesafe.stores.sqlite_writer import Writer
 
+__all__ = ["AsyncSqliteStore", "SqliteStore"]
+
 if TYPE_CHECKING:
     from twicesafe.stores.aiosqlite import AsyncSqliteTransactions
 
