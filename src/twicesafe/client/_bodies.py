@@ -31,8 +31,11 @@ def freeze(request: Any, library: Library, limit: int) -> None:
 
 
 async def afreeze(request: Any, library: Library, limit: int) -> None:
-    """`freeze()`, for streams that are awaited."""
+    """`freeze()`, for streams that are awaited, and for files, which are not."""
     if isinstance(request.stream, library.ByteStream):
+        return
+    if not hasattr(request.stream, "__aiter__"):
+        freeze(request, library, limit)
         return
     _check_declared(request, limit)
     pieces, size = [], 0
@@ -82,9 +85,7 @@ def collect(response: Any, library: Library, until: float, clock: Callable[[], f
                 raise TimeoutError("the deadline passed while the response was read")
     finally:
         stream.close()
-    body = b"".join(pieces)
-    response.stream = library.ByteStream(body)
-    return body
+    return _put_back(response, library, stream, pieces)
 
 
 async def acollect(response: Any, library: Library) -> bytes:
@@ -94,8 +95,15 @@ async def acollect(response: Any, library: Library) -> bytes:
         pieces = [piece async for piece in stream]
     finally:
         await stream.aclose()
+    return _put_back(response, library, stream, pieces)
+
+
+def _put_back(response: Any, library: Library, stream: Any, pieces: list[bytes]) -> bytes:
     body = b"".join(pieces)
     response.stream = library.ByteStream(body)
+    elapsed = getattr(stream, "elapsed", None)
+    if elapsed is not None:
+        response.elapsed = elapsed
     return body
 
 

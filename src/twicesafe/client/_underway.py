@@ -46,18 +46,22 @@ class Underway(Generic[R]):
         policy: RetryPolicy,
         budgets: Budgets,
         ambient: Ambient | AsyncAmbient,
-        contract: Contract | None = None,
     ) -> None:
+        self._request = request
         self.library = library
         self.ambient = ambient
         start = ambient.clock()
         self.until = _until_of(request, policy, start)
         lines: list[tuple[bytes, bytes]] = request.headers.raw
-        self.key = parse_key([line for name, line in lines if name.lower() == policy.header_name], KEYS)
-        said = contract or request.extensions.get(CONTRACT)
-        self.contract = (
-            contract_of(request.method, lines, keyed=self.key is not None) if said is None else Contract(said)
+        carrier = policy.header_name
+        self.key = parse_key(
+            [line for name, line in lines if len(name) == len(carrier) and name.lower() == carrier], KEYS
         )
+        said = request.extensions.get(CONTRACT)
+        if said is None or (said == Contract.KEYED and self.key is None):
+            # Keyed no longer: a redirect led away from the origin.
+            said = contract_of(request.method, lines, keyed=self.key is not None)
+        self.contract = Contract(said)
         self.trail: list[Attempt] = []
         self.decisions: Attempts[R] = attempts(
             Call(self.contract, self.key, policy, self.until),
@@ -97,9 +101,10 @@ class Underway(Generic[R]):
         """What is known by now."""
         return Report(self.key, tuple(self.trail))
 
-    def extensions(self, request: Any) -> dict[str, Any]:
-        """The request's extensions with the mark by which a redirect of it is recognised."""
-        return {**request.extensions, _HOP: Hop(weakref.ref(request), origin_of(request.url), self.until)}
+    def expect_redirect(self) -> None:
+        """Leave a mark on the request by which a redirect of it is recognised."""
+        request = self._request
+        request.extensions = {**request.extensions, _HOP: Hop(weakref.ref(request), origin_of(request.url), self.until)}
 
 
 def _until_of(request: Any, policy: RetryPolicy, now: float) -> float:

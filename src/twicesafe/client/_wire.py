@@ -16,14 +16,19 @@ SHORTEST = 0.001
 
 
 class Wire:
-    """The trace of one attempt. `also` is the caller's own trace function."""
+    """The trace of one attempt, to be put into `extensions`, and taken out again as soon as there is nothing to learn.
 
-    __slots__ = ("_also", "_heard", "_sent")
+    The caller's own trace function is called too, and has the place to itself afterwards.
+    """
 
-    def __init__(self, also: Callable[[str, Mapping[str, Any]], Any] | None = None) -> None:
-        self._also = also
+    __slots__ = ("_also", "_extensions", "_heard", "_sent")
+
+    def __init__(self, extensions: dict[str, Any]) -> None:
+        self._also: Callable[[str, Mapping[str, Any]], Any] | None = extensions.get("trace")
+        self._extensions = extensions
         self._heard = False
         self._sent = False
+        extensions["trace"] = self
 
     def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         self._hear(event, info)
@@ -37,6 +42,11 @@ class Wire:
             request = info.get("request")
             if getattr(request, "method", b"") != b"CONNECT":
                 self._sent = True
+                # Each further event would cost a call, or a coroutine.
+                if self._also is None:
+                    self._extensions.pop("trace", None)
+                else:
+                    self._extensions["trace"] = self._also
 
     def sent(self, *, never_connected: bool) -> Sent:
         """How far it got. A transport that traces nothing proves nothing, unless it says that it had no connection."""

@@ -25,7 +25,7 @@ from twicesafe.client.intents import Intent
 from twicesafe.client.reports import sign_error, sign_response
 from twicesafe.core.attempts import Answered, Failed, Send
 from twicesafe.core.contract import Contract
-from twicesafe.core.outcome import Outcome, Unknown
+from twicesafe.core.outcome import Outcome, Report, Unknown
 from twicesafe.core.problems import ATTEMPT
 from twicesafe.core.retry_policy import RetryPolicy
 from twicesafe.errors import ConfigurationError
@@ -87,8 +87,8 @@ def send(
     underway: Underway[R] = Underway(template, library, policy, budgets, ambient)
 
     def attempt(step: Send) -> Answered[R] | Failed[R]:
-        wire = Wire(template.extensions.get("trace"))
-        request, until = _copy(template, library, step, wire, ambient), ambient.clock() + step.timeout
+        request, until = _copy(template, library, step, ambient), ambient.clock() + step.timeout
+        wire = Wire(request.extensions)
         way = Way(client, template, policy.header, follow=follow_redirects)
         response: Any = None
         try:
@@ -133,8 +133,8 @@ async def asend(
     underway: Underway[R] = Underway(template, library, policy, budgets, ambient)
 
     async def attempt(step: Send) -> Answered[R] | Failed[R]:
-        wire = AsyncWire(template.extensions.get("trace"))
-        request = _copy(template, library, step, wire, ambient)
+        request = _copy(template, library, step, ambient)
+        wire = AsyncWire(request.extensions)
         way = Way(client, template, policy.header, follow=follow_redirects)
         response: Any = None
         try:
@@ -170,27 +170,31 @@ def _template(client: Any, what: Intent | Any, policy: RetryPolicy) -> Any:
     headers = list(what.headers)
     if what.contract is not Contract.SAFE:
         headers.append((policy.header, what.key))
-    template = client.build_request(what.method, what.url, content=what.body or None, headers=headers)
+    try:
+        template = client.build_request(what.method, what.url, content=what.body or None, headers=headers)
+    except Exception as error:
+        sign_error(error, Report(what.key, ()))
+        raise
     template.extensions = {**template.extensions, CONTRACT: what.contract}
     return template
 
 
-def _copy(template: Any, library: Library, step: Send, wire: Wire, ambient: Ambient | AsyncAmbient) -> Any:
+def _copy(template: Any, library: Library, step: Send, ambient: Ambient | AsyncAmbient) -> Any:
     """One attempt: the template's key and bytes, with headers of its own for the client's authentication to change."""
     request = library.Request(
-        template.method, template.url, headers=template.headers, stream=template.stream, extensions=template.extensions
+        template.method, template.url, headers=template.headers, stream=template.stream, extensions={}
     )
+    if isinstance(template.stream, library.ByteStream):
+        request.read()
     request.headers[_ATTEMPT_HEADER] = str(step.number)
-    request.extensions = _watched(request.extensions, step, wire, ambient)[0]
+    request.extensions = _clipped(template.extensions, step, ambient)
     return request
 
 
-def _watched(
-    extensions: dict[str, Any], step: Send, wire: Wire, ambient: Ambient | AsyncAmbient
-) -> tuple[dict[str, Any], ClippedTimeouts]:
-    """A request's extensions for one attempt: time-outs clipped, the wire watched, other retry layers told."""
+def _clipped(extensions: dict[str, Any], step: Send, ambient: Ambient | AsyncAmbient) -> dict[str, Any]:
+    """A request's extensions for one attempt: time-outs clipped, other retry layers told."""
     timeouts = ClippedTimeouts(extensions.get("timeout") or {}, ambient.clock() + step.timeout, ambient.clock)
-    return {**extensions, "timeout": timeouts, "trace": wire, ATTEMPTED: step.number}, timeouts
+    return {**extensions, "timeout": timeouts, ATTEMPTED: step.number}
 
 
 def _signed(outcome: Outcome[R], underway: Underway[R]) -> Outcome[R]:
@@ -235,9 +239,9 @@ class RetryTransport(_Transport):  # type: ignore[misc]
 
         def attempt(step: Send) -> Answered[Any] | Failed[Any]:
             kept.close()
-            wire = Wire(extensions.get("trace"))
             request.headers[_ATTEMPT_HEADER] = str(step.number)
-            request.extensions, kept.timeouts = _watched(extensions, step, wire, ambient)
+            request.extensions = _clipped(extensions, step, ambient)
+            kept.timeouts, wire = request.extensions["timeout"], Wire(request.extensions)
             until = ambient.clock() + step.timeout
             response = body = None
             try:
@@ -251,7 +255,7 @@ class RetryTransport(_Transport):  # type: ignore[misc]
             kept.response = response
             return underway.answered(response, body)
 
-        extensions = request.extensions = underway.extensions(request)
+        extensions = request.extensions
         try:
             if underway.contract is not Contract.NEVER:
                 freeze(request, library, self._policy.body_limit)
@@ -262,7 +266,7 @@ class RetryTransport(_Transport):  # type: ignore[misc]
             raise
         finally:
             request.extensions = extensions
-        return kept.handed_over(_signed(outcome, underway))
+        return kept.handed_over(_signed(outcome, underway), underway)
 
     def close(self) -> None:
         """Close the inner transport."""
@@ -302,9 +306,9 @@ class AsyncRetryTransport(_Transport):  # type: ignore[misc]
 
         async def attempt(step: Send) -> Answered[Any] | Failed[Any]:
             await kept.aclose()
-            wire = AsyncWire(extensions.get("trace"))
             request.headers[_ATTEMPT_HEADER] = str(step.number)
-            request.extensions, kept.timeouts = _watched(extensions, step, wire, ambient)
+            request.extensions = _clipped(extensions, step, ambient)
+            kept.timeouts, wire = request.extensions["timeout"], AsyncWire(request.extensions)
             response = body = None
             try:
                 async with ambient.limit(step.timeout):
@@ -318,7 +322,7 @@ class AsyncRetryTransport(_Transport):  # type: ignore[misc]
             kept.response = response
             return underway.answered(response, body)
 
-        extensions = request.extensions = underway.extensions(request)
+        extensions = request.extensions
         try:
             if underway.contract is not Contract.NEVER:
                 await afreeze(request, library, self._policy.body_limit)
@@ -329,7 +333,7 @@ class AsyncRetryTransport(_Transport):  # type: ignore[misc]
             raise
         finally:
             request.extensions = extensions
-        return kept.handed_over(_signed(outcome, underway))
+        return kept.handed_over(_signed(outcome, underway), underway)
 
     async def aclose(self) -> None:
         """Close the inner transport."""
@@ -362,9 +366,12 @@ class _Kept:
             await self.response.stream.aclose()
             self.response = None
 
-    def handed_over(self, outcome: Outcome[Any]) -> Any:
+    def handed_over(self, outcome: Outcome[Any], underway: Underway[Any]) -> Any:
         if self.timeouts is not None:
             self.timeouts.release()
         if isinstance(outcome, Unknown) and outcome.error is not None:
             raise outcome.error
-        return outcome.response
+        response: Any = outcome.response
+        if 300 <= response.status_code < 400:
+            underway.expect_redirect()
+        return response

@@ -121,7 +121,7 @@ def attempts(call: Call, budget: Budget, now: float, trail: list[Attempt]) -> At
                 budget_left=budget.left(now),
             )
         )
-        sent_before = _furthest(sent_before, sent)
+        sent_before = sent if sent is Sent.YES or sent_before is Sent.NO else sent_before
         if not isinstance(plan, Stop):
             woke = yield Wait(plan)
             assert isinstance(woke, float)
@@ -208,8 +208,3 @@ def _conclude(
     if refused or judgment.says is Says.NEVER or contract is Contract.SAFE:
         return Rejected(response=event.response, key=key, attempts=trail, replayed=judgment.replayed, stop=stop)
     return Unknown(key=key, sent=sent, attempts=trail, stop=stop, response=event.response)
-
-
-def _furthest(one: Sent, other: Sent) -> Sent:
-    order = (Sent.NO, Sent.MAYBE, Sent.YES)
-    return max(one, other, key=order.index)

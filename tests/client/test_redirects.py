@@ -1,0 +1,103 @@
+"""Redirects: the key goes where its origin is, and nowhere else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.client.bindings import QUICK, Binding, Hours
+from tests.client.scripted import answer, redirect, reset_after_commit, serving, silence
+from twicesafe.client import Contract, Intent, Rejected
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_one_origin_sees_one_key(binding: Binding, status: int) -> None:
+    """I8, K: redirected on the same origin, also in the middle of a retry: one key, the same bytes, one intent."""
+    acts = (redirect(status, "/v2"), reset_after_commit, redirect(status, "/v2"), answer(201))
+    with serving(*acts) as server:
+        intent = Intent.new("POST", f"{server.origin}/v1", json={"amount": 100})
+        result = binding.perform(lambda client: intent, Hours(), QUICK, follow_redirects=True)
+        targets = [hit.target for hit in server.hits]
+        assert {(hit.key, hit.body) for hit in server.hits} == {(intent.key, intent.body)}
+    # A transport sees each hop as a request of its own, and repeats only the one that failed.
+    assert targets in (["/v1", "/v2", "/v1", "/v2"], ["/v1", "/v2", "/v2", "/v2"])
+    assert (result.response.status_code, result.response.url.path) == (201, "/v2")
+    assert [hop.status_code for hop in result.response.history] == [status] * (2 if not binding.typed else 1)
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_another_origin_sees_no_key(binding: Binding, status: int) -> None:
+    """I8, K: elsewhere the key names nothing: it is not handed over, and nothing is repeated there."""
+    with serving(reset_after_commit) as elsewhere, serving(redirect(status, f"{elsewhere.origin}/in")) as server:
+        intent = Intent.new("POST", server.origin, json=1)
+        result = binding.perform(lambda client: intent, Hours(), QUICK, follow_redirects=True)
+        if binding.typed:
+            assert elsewhere.hits == [], "the effect itself is not carried off either"
+            assert isinstance(result.outcome, Rejected)
+            assert result.response.next_request.url == f"{elsewhere.origin}/in"
+            elsewhere.unplayed.clear()
+        else:
+            assert [(hit.key, hit.body) for hit in elsewhere.hits] == [(None, b"1")]
+            assert isinstance(result.error, binding.library.TransportError)
+        assert [hit.key for hit in server.hits] == [intent.key]
+
+
+def test_what_was_done_is_looked_at_elsewhere_without_the_key(binding: Binding) -> None:
+    """I8: 303 after a charge is followed by a GET, wherever it leads; the key stays behind."""
+    with serving(answer(200)) as elsewhere, serving(redirect(303, f"{elsewhere.origin}/done")) as server:
+        intent = Intent.new("POST", server.origin, json=1)
+        result = binding.perform(lambda client: intent, Hours(), QUICK, follow_redirects=True)
+        assert [(hit.method, hit.key, hit.body) for hit in elsewhere.hits] == [("GET", None, b"")]
+    assert result.response.status_code == 200
+
+
+def test_redirects_have_an_end(typed: Binding) -> None:
+    """R39: a loop of redirects ends with the library's own exception, and the key is on it."""
+    with serving(*[redirect(307, "/again")] * 4) as server:
+        intent = Intent.new("POST", server.origin, json=1)
+        result = typed.perform(lambda client: intent, Hours(), QUICK, follow_redirects=True, max_redirects=3)
+        assert len(server.hits) == 4
+    assert isinstance(result.error, typed.library.TooManyRedirects)
+    assert result.report.key == intent.key
+
+
+def test_redirects_share_the_deadline(transport: Binding) -> None:
+    """R39: a transport sees a redirect as a new request, and still knows what time the operation has left."""
+    hours = Hours(fraction=0.0)
+    policy = QUICK.but(deadline=timedelta(seconds=2.5), attempt_timeout=None)
+    acts = (answer(503, "Retry-After: 2"), redirect(307, "/v2"), answer(503, "Retry-After: 2"))
+    with serving(*acts) as server:
+        intent = Intent.new("POST", server.origin, json=1)
+        result = transport.perform(lambda client: intent, hours, policy, follow_redirects=True)
+        assert [hit.target for hit in server.hits] == ["/", "/", "/v2"]
+    assert result.response.status_code == 503 and hours.waits == [2.0]
+
+
+def test_a_request_that_is_sent_again_has_its_whole_time(transport: Binding) -> None:
+    """R39: a request is a redirect of another, or its caller sends it again; only the first inherits a deadline."""
+    hours = Hours()
+    with serving(answer(200), answer(200)) as server:
+        request = []
+
+        def again(client: object) -> object:
+            if not request:
+                request.append(client.build_request("POST", server.origin, headers={"Idempotency-Key": "k-1"}))
+            return request[0]
+
+        transport.perform(again, hours, QUICK)
+        hours.waits.append(3600.0)
+        result = transport.perform(again, hours, QUICK)
+        assert [hit.key for hit in server.hits] == ["k-1", "k-1"]
+    assert result.report.attempts[0].deadline_left > 19
+
+
+def test_a_keyless_post_is_redirected_once(binding: Binding) -> None:
+    """R36, K: what is never repeated is followed to where it is sent, and not repeated there either."""
+    policy = QUICK.but(attempt_timeout=timedelta(milliseconds=500))
+    with serving(silence) as elsewhere, serving(redirect(307, elsewhere.origin)) as server:
+        intent = Intent.new("POST", server.origin, json=1, contract=Contract.NEVER)
+        request = lambda client: client.build_request("POST", server.origin, content=intent.body)  # noqa: E731
+        result = binding.perform(request, Hours(), policy, follow_redirects=True)
+        assert (len(server.hits), len(elsewhere.hits)) == (1, 1)
+    assert isinstance(result.error, binding.library.TimeoutException)
