@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from datetime import timedelta
 from inspect import isawaitable
 from typing import Any, Final
@@ -105,7 +105,7 @@ class IdempotencyMiddleware:
                 await self.app(scope, receive, send)
                 return
             who = self._who(scope) if callable(self._who) else self._who
-            if isawaitable(who):
+            if type(who) is not str and isawaitable(who):
                 who = await who
             if who is None:
                 raise ScopeError("the caller could not be identified, and no key is shared by everybody")
@@ -188,8 +188,10 @@ async def shielded(
     Context variables that the application sets are seen by the layers around, as if there were no task.
     """
     context = copy_context()
-    task = eager.start(work, loop, context)
-    if not task.done():
+    try:
+        task = eager.start(work, loop, context)
+        if task is None:
+            return
         shared.running.add(task)
         task.add_done_callback(shared.running.discard)
         try:
@@ -202,14 +204,11 @@ async def shielded(
                 task.cancel()
                 await asyncio.wait([task])
             raise
-    _restore(context)
-    task.result()
-
-
-def _restore(context: Context) -> None:
-    for variable, value in context.items():
-        if variable.get(None) is not value:
-            variable.set(value)
+        task.result()
+    finally:
+        for variable, value in context.items():
+            if variable.get(None) is not value:
+                variable.set(value)
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -1,9 +1,9 @@
 """A task whose first step runs at once.
 
 A keyed request runs in a task of its own, so that a caller's cancellation cannot tear it out of its work (R14). An
-ordinary task costs two turns of the event loop, some 13 us; one that is started eagerly and finishes without waiting
-costs 2. Python 3.12 has that as `eager_start`. Python 3.11 receives security fixes only, so what is done below to its
-pure-Python Task cannot change under us; it is what 3.12's own `Task.__eager_start` does.
+ordinary task costs two turns of the event loop, some 13 us; one that is started eagerly and ends without waiting costs
+1 or 2. Python 3.12 has that as `eager_start`. Python 3.11 receives security fixes only, so what is done below to its
+pure-Python Task cannot change under us.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
-from collections.abc import Coroutine
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 if sys.version_info >= (3, 12):
 
     def start(
-        coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, context: contextvars.Context
-    ) -> asyncio.Task[T]:
-        """A task that has already run up to its first wait, or to its end."""
-        return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
+        coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: contextvars.Context
+    ) -> asyncio.Task[None] | None:
+        """Run up to the first wait. None where there was none: it is over, and what it raised was raised here."""
+        task = asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
+        if task.done():
+            task.result()
+            return None
+        return task
 
 else:
     from asyncio import tasks
@@ -30,31 +32,63 @@ else:
     _Future = asyncio.futures._PyFuture  # type: ignore[attr-defined]  # noqa: SLF001
     _Task = tasks._PyTask  # type: ignore[attr-defined]  # noqa: SLF001
 
+    class _Begun:
+        """A coroutine that has made its first step: gives what that step awaits once more, then goes on."""
+
+        __slots__ = ("_awaited", "_coroutine", "close", "send", "throw")
+
+        def __init__(self, awaited: Any, coroutine: Coroutine[Any, Any, None]) -> None:
+            self._awaited = awaited
+            self._coroutine = coroutine
+            self.throw = coroutine.throw
+            self.close = coroutine.close
+            self.send: Callable[[Any], Any] = self._first
+
+        def _first(self, _: None) -> Any:
+            awaited, self._awaited = self._awaited, None
+            self.send = self._coroutine.send
+            return awaited
+
     class _EagerTask(_Task):  # type: ignore[misc,valid-type]
         def __init__(
-            self, coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop, context: contextvars.Context
+            self, coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: contextvars.Context
         ) -> None:
-            _Future.__init__(self, loop=loop)
+            self._loop = loop
+            self._callbacks: list[Any] = []
             self._name = "twicesafe"
             self._num_cancels_requested = 0
             self._must_cancel = False
             self._fut_waiter = None
-            self._coro = coroutine
+            self._coro: Any = coroutine
             self._context = context
-            outer = tasks.current_task(loop)
-            if outer is not None:
-                tasks._leave_task(loop, outer)  # noqa: SLF001
-            try:
-                context.run(self._Task__step)
-            finally:
-                if outer is not None:
-                    tasks._enter_task(loop, outer)  # noqa: SLF001
-            if not self.done():
-                self._log_destroy_pending = True
-                tasks._register_task(self)  # noqa: SLF001
+            self._log_destroy_pending = False
+
+        def _go_on(self, awaited: Any) -> None:
+            coroutine = self._coro
+            self._coro = _Begun(awaited, coroutine)
+            self._log_destroy_pending = True
+            tasks._register_task(self)  # noqa: SLF001
+            self._context.run(self._Task__step)
+            self._coro = coroutine
 
     def start(
-        coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, context: contextvars.Context
-    ) -> asyncio.Task[T]:
-        """A task that has already run up to its first wait, or to its end."""
-        return _EagerTask(coroutine, loop, context)
+        coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: contextvars.Context
+    ) -> asyncio.Task[None] | None:
+        """Run up to the first wait. None where there was none: it is over, and what it raised was raised here."""
+        outer = tasks.current_task(loop)
+        task = _EagerTask(coroutine, loop, context)
+        if outer is not None:
+            tasks._leave_task(loop, outer)  # noqa: SLF001
+        try:
+            tasks._enter_task(loop, task)  # noqa: SLF001
+            try:
+                awaited = context.run(coroutine.send, None)
+            finally:
+                tasks._leave_task(loop, task)  # noqa: SLF001
+            task._go_on(awaited)  # noqa: SLF001
+        except StopIteration:
+            return None
+        finally:
+            if outer is not None:
+                tasks._enter_task(loop, outer)  # noqa: SLF001
+        return task

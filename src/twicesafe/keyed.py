@@ -59,8 +59,16 @@ EnteredOf: TypeAlias = Callable[[ASGIScope, int], bool | None]
 cannot be told; False only where it is certain, because the key is then free for another run."""
 
 PIECE: Final = 64 * 1024
-_State: TypeAlias = Callable[["KeyedRequest", Message], Awaitable[None]]
+_PASSING, _HOLDING, _FLOWING, _FORWARDING, _DROPPING = "passing", "holding", "flowing", "forwarding", "dropping"
 _DISCONNECT: Final[Message] = {"type": "http.disconnect"}
+
+
+async def _silence() -> Message:
+    return _DISCONNECT
+
+
+async def _nowhere(message: Message) -> None:
+    """The exchange is over."""
 
 
 class ClientGoneError(ConnectionError):
@@ -89,9 +97,34 @@ class KeyedRequest:
     """What a handler may know of its request is public: `key`, `connection`, `derived_key()`, `nothing_done()`."""
 
     __slots__ = (
-        "_body_limit", "_capture", "_claim", "_complete", "_detached", "_early", "_exchange", "_held", "_loop",
-        "_own", "_parts", "_ran_at", "_receive", "_repeatable", "_result", "_scope", "_send", "_session", "_shared",
-        "_size", "_start", "_state", "_transaction", "_visible", "__weakref__", "entered", "key", "operation",
+        "__weakref__",
+        "_body_limit",
+        "_capture",
+        "_claim",
+        "_complete",
+        "_detached",
+        "_early",
+        "_exchange",
+        "_held",
+        "_loop",
+        "_own",
+        "_parts",
+        "_ran_at",
+        "_receive",
+        "_repeatable",
+        "_result",
+        "_scope",
+        "_send",
+        "_session",
+        "_shared",
+        "_size",
+        "_start",
+        "_state",
+        "_transaction",
+        "_visible",
+        "entered",
+        "key",
+        "operation",
     )  # fmt: skip
 
     def __init__(
@@ -121,14 +154,14 @@ class KeyedRequest:
         self._early: deque[Message] = deque()
         self._claim: Claim | None = None
         self._exchange: Any = None
-        self._session: AsyncSession | None = None
+        self._session: AsyncSession = shared.store
+        """The store, or the transaction that is open."""
         self._transaction: AsyncTransaction | None = None
         self._own: Ownership | None = None
-        self._capture: Capture | None = None
+        self._capture: Capture
         self._start: Message | None = None
         self._held: list[Message] = []
-        # A function, not a bound method: a cycle for every request would make the garbage collector's work ours.
-        self._state: _State = KeyedRequest._pass_through
+        self._state = _PASSING
         self._result: Result | None = None
         self._repeatable = False
         self._detached = False
@@ -218,30 +251,31 @@ class KeyedRequest:
     async def _begin(self, generator: Exchange) -> Result | None:
         policy = self.operation.policy
         self._exchange = generator
-        self._state = KeyedRequest._discard
+        self._state = _DROPPING
         step = await self._advance(None)
         if type(step) is Run:
             self._capture = Capture(policy.response_limit, live=policy.effects is not Effects.TRANSACTIONAL)
-            self._state = KeyedRequest._hold_back
+            self._state = _HOLDING
             self._ran_at = perf_counter_ns()
             return None
         return self._result
 
     async def finish(self, error: BaseException | None) -> None:
         """The application returned, or raised `error`: settle what is open, answer, raise what is due."""
-        self._scope = {}  # it leads back here
         if not self.begun:
             if error is not None:
                 raise error
             return
         if self._result is None:
-            if self._state is KeyedRequest._hold_back:
-                self._state = KeyedRequest._discard
+            if self._state is _HOLDING:
+                self._state = _DROPPING
             await self._advance(Raised(error, self.entered))
         result = self._result
         assert result is not None
-        if self._state is KeyedRequest._discard:
+        if self._state is _DROPPING:
             await self._send_result(result)
+        # A server's request leads here through its scope: what led back would leave it to the garbage collector.
+        self._scope, self._receive, self._send = {}, _silence, _nowhere
         if type(result) is Propagate:
             raise result.error
         if type(result) is Answer and result.error is not None:
@@ -251,7 +285,7 @@ class KeyedRequest:
 
     def refuse(self, error: RequestError) -> Result:
         """Have `finish` answer a request that cannot be claimed; whatever the application answers is dropped."""
-        self._state = KeyedRequest._discard
+        self._state = _DROPPING
         policy = self.operation.policy
         status, headers, body = problem(
             error.problem, header=policy.header, base=policy.problem_base, detail=str(error), status=error.status
@@ -265,7 +299,7 @@ class KeyedRequest:
 
     async def close(self) -> None:
         """Give back the transaction, if one is open. Safe to call twice."""
-        transaction, self._transaction, self._session = self._transaction, None, None
+        transaction, self._transaction, self._session = self._transaction, None, self._shared.store
         own, self._own = self._own, None
         if own is not None:
             self._shared.renewals.forget(own)
@@ -293,68 +327,67 @@ class KeyedRequest:
         return _DISCONNECT
 
     async def send(self, message: Message) -> None:
-        """What the application sends. See the four states below."""
-        if message["type"] == "http.response.pathsend":
+        """What the application sends: passed through, held back until it is recorded, let flow, or dropped."""
+        state = self._state
+        kind = message["type"]
+        if kind == "http.response.pathsend":
             await self._send_file(message["path"])
-        else:
-            await self._state(self, message)
-
-    async def _pass_through(self, message: Message) -> None:
-        await self._send(message)
-
-    async def _discard(self, message: Message) -> None:
-        """Another answer is sent instead."""
+        elif state is _HOLDING:
+            if kind == "http.response.start" and self._start is None:
+                self._capture.start(message["status"], message.get("headers", ()))
+                self._start = message
+            elif kind == "http.response.body" and self._start is not None:
+                await self._hold_back(message)
+            else:
+                await self._forward(message)
+        elif state is _FLOWING:
+            await self._flow(message)
+        elif state is _FORWARDING:
+            await self._forward(message)
+        elif state is _PASSING:
+            await self._send(message)
 
     async def _hold_back(self, message: Message) -> None:
-        kind = message["type"]
         capture = self._capture
-        assert capture is not None
-        if kind == "http.response.body" and self._start is not None:
-            more = message.get("more_body", False)
-            progress = capture.body(message.get("body", b""), more=more)
+        progress = capture.body(message.get("body", b""), more=message.get("more_body", False))
+        if progress is Progress.HOLD:
             self._held.append(message)
-            if progress is not Progress.HOLD:
-                await self._let_go(capture, progress)
-        elif kind == "http.response.start" and self._start is None:
-            capture.start(message["status"], message.get("headers", ()))
-            self._start = message
-        else:
-            await self._forward(message)
-
-    async def _let_go(self, capture: Capture, progress: Progress) -> None:
+            return
         if progress is Progress.WHOLE and not capture.whole:
             return
         if self.entered is None:
             self.entered = self._shared.entered(self._scope, capture.status)
-        outcome = Responded(
-            capture.status, capture.headers, capture.kept, self.entered, self._repeatable, progress is Progress.FLOW
+        step = await self._advance(
+            Responded(
+                capture.status, capture.headers, capture.kept, self.entered, self._repeatable, progress is Progress.FLOW
+            )
         )
-        step = await self._advance(outcome)
-        if type(step) is Flow:
+        if type(self._result) is Forward:
+            self._state = _FORWARDING
+        elif type(step) is Flow:
+            self._state = _FLOWING
             if not capture.recordable:
                 self._show_hang_up()
-            self._state = KeyedRequest._flow
-        elif type(self._result) is Forward:
-            self._state = KeyedRequest._forward
         else:
-            self._state = KeyedRequest._discard
+            self._state = _DROPPING
             return
-        assert self._start is not None
-        await self._forward(self._start)
+        start = self._start
+        assert start is not None
+        await self._forward(start)
         for held in self._held:
             await self._forward(held)
         self._held.clear()
+        await self._forward(message)
 
     async def _flow(self, message: Message) -> None:
         await self._forward(message)
         if message["type"] != "http.response.body":
             return
         capture = self._capture
-        assert capture is not None
         progress = capture.body(message.get("body", b""), more=message.get("more_body", False))
         if progress is Progress.WHOLE:
             if capture.whole and self._result is None:
-                self._state = KeyedRequest._forward
+                self._state = _FORWARDING
                 await self._advance(Responded(capture.status, capture.headers, capture.kept, self.entered))
         elif not capture.recordable:
             self._show_hang_up()
@@ -376,7 +409,7 @@ class KeyedRequest:
             while more:
                 piece = await asyncio.to_thread(file.read, PIECE)
                 more = len(piece) == PIECE
-                await self._state(self, {"type": "http.response.body", "body": piece, "more_body": more})
+                await self.send({"type": "http.response.body", "body": piece, "more_body": more})
         finally:
             file.close()
 
@@ -425,10 +458,14 @@ class KeyedRequest:
                 error = None
                 kind = type(step)
                 try:
-                    if kind is Claim:
-                        value = await self._do_claim(step)
+                    if kind is Complete:
+                        own, response, key_us, body_us, keep = step
+                        await self._session.complete(own, response, key_us, body_us, keep_effects=keep)
+                        value = None
                     elif kind is Run or kind is Flow:
                         return step  # type: ignore[no-any-return]
+                    elif kind is Claim:
+                        value = await self._do_claim(step)
                     else:
                         value = await self._perform(step)
                 except StoreError as problem_met:
@@ -448,8 +485,7 @@ class KeyedRequest:
     async def _do_claim(self, claim: Claim) -> Claimed | Existing:
         shared = self._shared
         if claim.effects is not Effects.TRANSACTIONAL:
-            self._session = session = shared.store
-            found = await session.claim(claim)
+            found = await shared.store.claim(claim)
             if type(found) is Claimed:
                 self._own = found.ownership
                 shared.renewals.watch(found.ownership, claim.lease_us, self._loop)
@@ -469,24 +505,17 @@ class KeyedRequest:
 
     async def _perform(self, step: Any) -> object:
         session = self._session
-        if type(step) is Complete:
-            assert session is not None
-            await session.complete(step[0], step[1], step[2], step[3], keep_effects=step[4])
-            return None
         match step:
             case Begin():
-                await self._open()
+                await (await self._open()).begin()
             case Commit():
                 assert self._transaction is not None
                 await self._transaction.commit()
             case StartAnswer(own, head):
-                assert session is not None
                 await session.start_answer(own, head)
             case Release(own):
-                assert session is not None
                 await session.release(own)
             case Hold(own):
-                assert session is not None
                 await session.hold(own)
             case Read(digest):
                 await self.close()

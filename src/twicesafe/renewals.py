@@ -12,6 +12,8 @@ from twicesafe.stores.contract import AsyncStore
 
 RENEW_AT: Final = 3
 """At a third of the lease: two renewals may fail before anybody takes over."""
+LOOKS: Final = 4
+"""How often the timer looks in a third of the shortest lease. Most claims are over before it looks once."""
 
 
 class Renewals:
@@ -20,53 +22,64 @@ class Renewals:
     def __init__(self, store: AsyncStore, lost: Callable[[Ownership], None]) -> None:
         self._store = store
         self._lost = lost
-        self._live: dict[Ownership, tuple[Micros, float]] = {}
+        self._live: dict[Ownership, tuple[Micros, float | None]] = {}
+        """When each claim is due; None until the timer has seen it once."""
+        self._shortest: Micros = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, own: Ownership, lease_us: Micros, loop: asyncio.AbstractEventLoop) -> None:
-        """Renew this claim from now on. The timer stays armed between claims, so that most cost nothing."""
-        period = lease_us / 1_000_000 / RENEW_AT
-        due = loop.time() + period
-        self._live[own] = (lease_us, due)
-        if self._loop is not loop:
-            self._loop, self._timer = loop, None
-        if self._timer is None or self._timer.when() > due:
-            self._arm(loop, due)
+        """Renew this claim from now on."""
+        self._live[own] = (lease_us, None)
+        if self._timer is None or self._loop is not loop or lease_us < self._shortest:
+            self._shortest = lease_us
+            self._arm(loop)
 
     def forget(self, own: Ownership) -> None:
         """The claim is settled, one way or another."""
         self._live.pop(own, None)
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        if self._timer is not None:
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None and self._loop is loop:
             self._timer.cancel()
-        self._timer = loop.call_at(due, self._tick, loop)
+        self._loop = loop
+        self._timer = loop.call_later(_third(self._shortest) / LOOKS, self._look, loop)
 
-    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        if self._live and (self._task is None or self._task.done()):
+        if not self._live:
+            return
+        self._shortest = min(lease_us for lease_us, _ in self._live.values())
+        if self._task is None or self._task.done():
             self._task = loop.create_task(self._renew_due(loop))
+        self._arm(loop)
 
     async def _renew_due(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
         for own, (lease_us, due) in list(self._live.items()):
-            if due > now or own not in self._live:
-                continue
-            try:
-                await self._store.renew(own, lease_us)
-            except LeaseLostError:
-                if self._live.pop(own, None) is not None:
-                    self._lost(own)
-            except StoreError:
-                # Tried again soon: the lease has two thirds left.
-                self._put_off(own, lease_us, loop.time() + lease_us / 1_000_000 / RENEW_AT / 4)
-            else:
-                self._put_off(own, lease_us, loop.time() + lease_us / 1_000_000 / RENEW_AT)
-        if self._live:
-            self._arm(loop, min(due for _, due in self._live.values()))
+            if due is None:
+                # It has lived between nothing and one look.
+                self._put_off(own, lease_us, loop.time() + _third(lease_us) * (LOOKS - 1) / LOOKS)
+            elif due <= loop.time() and own in self._live:
+                await self._renew(own, lease_us, loop)
+
+    async def _renew(self, own: Ownership, lease_us: Micros, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            await self._store.renew(own, lease_us)
+        except LeaseLostError:
+            if self._live.pop(own, None) is not None:
+                self._lost(own)
+        except StoreError:
+            # It stays due, and is tried again at the next look: the lease has two thirds left.
+            return
+        else:
+            self._put_off(own, lease_us, loop.time() + _third(lease_us) * (LOOKS - 1) / LOOKS)
 
     def _put_off(self, own: Ownership, lease_us: Micros, due: float) -> None:
         if own in self._live:
             self._live[own] = (lease_us, due)
+
+
+def _third(lease_us: Micros) -> float:
+    """A third of the lease, in seconds."""
+    return lease_us / 1_000_000 / RENEW_AT
