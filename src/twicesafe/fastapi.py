@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial, wraps
 from inspect import Parameter, Signature
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import fastapi.routing
-from fastapi import BackgroundTasks, Depends, FastAPI, Header, HTTPException, Request, Response
+from fastapi import BackgroundTasks, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import get_dependant, get_typed_return_annotation, get_typed_signature
@@ -42,7 +42,7 @@ from twicesafe.core.record import Effects
 from twicesafe.errors import ConfigurationError, RequestError, ScopeError
 from twicesafe.keyed import ASGIApp, ASGIScope, KeyedRequest, Receive, Send, Shared
 from twicesafe.observe import Observer, log_events
-from twicesafe.openapi import document, key_description, key_schema
+from twicesafe.openapi import document
 from twicesafe.starlette import entered
 from twicesafe.stores.contract import AsyncStore
 
@@ -52,7 +52,6 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 REQUEST: Final = "twicesafe_request"
 CALLER: Final = "twicesafe_caller"
-KEY: Final = "twicesafe_key"
 ENTRY: Final = "twicesafe_entry"
 """Parameters that FastAPI sees on an operation's endpoint beside the endpoint's own."""
 
@@ -150,7 +149,12 @@ class Idempotency:
         For documents that are made without it, such as that of an application with its own `openapi` which is asked
         before it serves.
         """
-        return document(schema, self._operations)
+        for route in _route_contexts(self._app.routes):
+            operation = self._operation_of(getattr(route, "endpoint", None))
+            if operation is not None:
+                for method in route.methods:
+                    document(schema, route.path_format, method, operation.policy)
+        return schema
 
     # --- the contract -------------------------------------------------------------------------------------------------
 
@@ -178,8 +182,7 @@ class Idempotency:
         ]
         self._check_connection(endpoint, operation, own, asked=bool(injected or early))
         request_name = own.request_param_name or REQUEST
-        hidden = [] if own.request_param_name else [_REQUEST]
-        hidden += [*self._caller, _key_parameter(operation)]
+        hidden = [*([] if own.request_param_name else [_REQUEST]), *self._caller]
         names = [parameter.name for parameter in hidden]
 
         def reached(values: dict[str, Any], keyed: KeyedRequest) -> None:
@@ -257,9 +260,11 @@ class Idempotency:
         loop = asyncio.get_running_loop()
         keyed = scope[self._slot] = KeyedRequest(self._shared, self._undecided, "", scope, receive, send, loop)
         carriers = self._carriers
-        if any(name in carriers for name, _ in scope["headers"]):
-            await shielded(keyed, keyed.run(app, keyed.receive), self._shared, loop)
-        elif self._transactional:
+        for name, _ in scope["headers"]:
+            if name in carriers:
+                await shielded(keyed, keyed.run(app, keyed.receive), self._shared, loop)
+                return
+        if self._transactional:
             # A task of its own as well: rolling back must not be cut short by a second cancellation.
             await shielded(keyed, keyed.run(app, receive), self._shared, loop)
         else:
@@ -382,13 +387,6 @@ def _caller(scope: object) -> tuple[Parameter, ...]:
             f"scope must give a str that identifies the caller, not {given.__name__}: return its id, as text"
         )
     return (Parameter(CALLER, Parameter.KEYWORD_ONLY, default=found),)
-
-
-def _key_parameter(operation: Operation) -> Parameter:
-    """For the OpenAPI document only: the key is read from the header lines as they were sent."""
-    policy = operation.policy
-    header = Header(alias=policy.header, description=key_description(policy), json_schema_extra=key_schema(operation))
-    return Parameter(KEY, Parameter.KEYWORD_ONLY, annotation=Annotated[Any, header], default=None)
 
 
 def _reaches(dependant: Dependant | None, call: Callable[..., Any]) -> bool:

@@ -1,20 +1,15 @@
-"""What an OpenAPI document says of operations under keys (R4, R20, R21). Dictionaries, no framework.
-
-A framework declares the key's header with the schema that `key_schema` makes. That schema names the operation, and by
-it `document` finds its operations again, whoever put the document together.
-"""
+"""What an OpenAPI document says of an operation under keys (R4, R20, R21). Dictionaries, no framework."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from twicesafe.core.keys import KeySyntax
-from twicesafe.core.policy import Operation, Policy
+from twicesafe.core.policy import Policy
 from twicesafe.core.problems import PROBLEM_JSON, PROBLEMS, REPLAYED, RETRY_AFTER
 
-NAME: Final = "x-twicesafe-operation"
 CONTRACT: Final = "x-idempotency"
 """On every operation under keys: its contract, for machines."""
 
@@ -48,14 +43,6 @@ _REPLAYED: Final = {
 }
 
 
-def key_schema(operation: Operation) -> dict[str, Any]:
-    """The schema of the key's header."""
-    rule = operation.policy.key
-    if rule.syntax is KeySyntax.UUID:
-        return {"type": "string", "format": "uuid", NAME: operation.name}
-    return {"type": "string", "minLength": rule.min_length, "maxLength": rule.max_length, NAME: operation.name}
-
-
 def key_description(policy: Policy) -> str:
     """What callers have to know of the key: how it is written, and for how long it is remembered."""
     rule = policy.key
@@ -72,35 +59,19 @@ def key_description(policy: Policy) -> str:
     )
 
 
-def document(schema: dict[str, Any], operations: Mapping[str, Operation]) -> dict[str, Any]:
-    """Add to an OpenAPI document what its operations under keys answer. Done twice it is done once."""
-    for described in _operations(schema):
-        parameters = described.get("parameters", [])
-        for parameter in parameters:
-            operation = operations.get(parameter.get("schema", {}).get(NAME, ""))
-            if operation is not None:
-                parameter["required"] = operation.policy.required
-                described["parameters"] = [one for one in parameters if one is parameter or not _same(one, parameter)]
-                _describe(described, operation.policy)
-                schema.setdefault("components", {}).setdefault("schemas", {})[_COMPONENT] = dict(_PROBLEM_SCHEMA)
-                break
-    return schema
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both are one header: an endpoint may well read its key itself, and spell it otherwise."""
-    return bool(one.get("in") == other["in"] and one.get("name", "").lower() == other["name"].lower())
-
-
-def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for path in schema.get("paths", {}).values():
-        for described in path.values():
-            if isinstance(described, dict):
-                yield described
+def document(schema: dict[str, Any], path: str, method: str, policy: Policy) -> None:
+    """Add what callers of one operation have to know to an OpenAPI document that has it. Done twice it is done once."""
+    described = schema.get("paths", {}).get(path, {}).get(method.lower())
+    if described is not None:
+        _describe(described, policy)
+        schema.setdefault("components", {}).setdefault("schemas", {})[_COMPONENT] = dict(_PROBLEM_SCHEMA)
 
 
 def _describe(described: dict[str, Any], policy: Policy) -> None:
     rule = policy.key
+    # An endpoint may well read its key itself, and spell the header otherwise.
+    others = [one for one in described.get("parameters", ()) if not _is_header(one, policy.header)]
+    described["parameters"] = [*others, _key_parameter(policy)]
     described[CONTRACT] = {
         "header": policy.header,
         "required": policy.required,
@@ -115,6 +86,22 @@ def _describe(described: dict[str, Any], policy: Policy) -> None:
     _answer(responses, *(["key-missing"] if policy.required else []), "key-invalid")
     _answer(responses, "in-progress", "outcome-unknown", headers={_cased(RETRY_AFTER): dict(_RETRY_AFTER)})
     _answer(responses, "key-reused")
+
+
+def _key_parameter(policy: Policy) -> dict[str, Any]:
+    rule = policy.key
+    lengths = {"minLength": rule.min_length, "maxLength": rule.max_length}
+    return {
+        "name": policy.header,
+        "in": "header",
+        "required": policy.required,
+        "description": key_description(policy),
+        "schema": {"type": "string", **({"format": "uuid"} if rule.syntax is KeySyntax.UUID else lengths)},
+    }
+
+
+def _is_header(parameter: Mapping[str, Any], name: str) -> bool:
+    return parameter.get("in") == "header" and str(parameter.get("name")).lower() == name.lower()
 
 
 def _answer(responses: dict[str, Any], *kinds: str, headers: Mapping[str, Any] | None = None) -> None:
