@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twicesafe.testing.checks import CHECKS
 from twicesafe.testing.clock import ManualClock
+from twicesafe.testing.cut import Cut, cut_at
 from twicesafe.testing.results import CheckResult, Outcome, StoreCheckError, result_table
 from twicesafe.testing.stores import acheck_store, check_store
 from twicesafe.testing.subject import MakeStore, StoreUnderTest
@@ -11,6 +12,7 @@ from twicesafe.testing.subject import MakeStore, StoreUnderTest
 __all__ = [
     "CHECKS",
     "CheckResult",
+    "Cut",
     "MakeStore",
     "ManualClock",
     "Outcome",
@@ -18,5 +20,6 @@ __all__ = [
     "StoreUnderTest",
     "acheck_store",
     "check_store",
+    "cut_at",
     "result_table",
 ]
