@@ -19,7 +19,8 @@ class StoreUnderTest:
     `count_effects(name)` counts the committed ones from outside; a store with transactions needs both.
     `elsewhere()` gives another store on the same records, as another process has it: with another session time zone,
     or whatever else may differ. `before_statement(call)` has `call(n)` called before the n-th statement that the store
-    sends from then on, counted from 0; a store that claims in one indivisible step has no use for it.
+    sends from then on, counted from 0, and awaited where the store is asynchronous; a store that claims in one
+    indivisible step has no use for it.
     `close()` is called last, after the store's own.
     """
 

@@ -220,7 +220,14 @@ class Trial:
         """See StoreUnderTest."""
         install = self.subject.before_statement
         assert install is not None
-        return _result(install(call))
+        if not isinstance(self.store, StoreInThreads):
+            return _result(install(call))
+        loop = asyncio.get_running_loop()
+
+        def from_thread(n: int) -> Any:
+            return asyncio.run_coroutine_threadsafe(_result(call(n)), loop).result(BOUND)
+
+        return _result(install(from_thread))
 
 
 async def bounded(awaitable: Awaitable[T], what: str) -> T:

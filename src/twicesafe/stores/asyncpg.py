@@ -1,0 +1,144 @@
+"""Records in PostgreSQL by asyncpg, beside your own tables, for any number of processes.
+
+Round trips are the cost: each statement is a prepared one, BEGIN travels with the lock of the key, and what a pool
+would send to clean a connection travels with COMMIT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+
+import asyncpg
+
+from twicesafe.stores.postgresql import (
+    DEFAULT_POOL_SIZE,
+    DEFAULT_TIMEOUT,
+    Failure,
+    joined,
+    no_connection,
+    no_entry,
+    queries,
+    seconds,
+    without_password,
+)
+from twicesafe.stores.postgresql_async import AsyncPostgresqlStore
+from twicesafe.stores.sql.statements import Placeholder
+from twicesafe.stores.steps import Rows, Statement
+
+__all__ = ["AsyncpgStore"]
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+LOST: Final = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What asyncpg raises when there is no word from a server. A time-out is an OSError."""
+
+
+class AsyncpgStore(AsyncPostgresqlStore):
+    """An AsyncStore in the database that `database` leads to: a DSN, or a pool of your own.
+
+    With a DSN the store opens a pool of at most `pool_size` connections when it is first used, and closes it. Your own
+    pool stays yours, with whatever it does when a connection comes back; by default that is a round trip more.
+    `timeout` bounds each wait, for a connection and for a statement of the store's. `now_sql` is an SQL expression
+    that replaces the database's clock; only tests have a reason to set it.
+    """
+
+    def __init__(
+        self,
+        database: str | Pool,
+        *,
+        pool_size: int = DEFAULT_POOL_SIZE,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        now_sql: str | None = None,
+    ) -> None:
+        url = without_password(database) if isinstance(database, str) else "postgresql://..."
+        connections = AsyncpgConnections(database, url, pool_size, seconds(timeout))
+        super().__init__(connections, queries(Placeholder.NUMBER, now_sql), url)
+
+
+class AsyncpgConnections:
+    """See AsyncConnections."""
+
+    revokes = True
+
+    def __init__(self, database: str | Pool, url: str, pool_size: int, timeout: float) -> None:
+        self._dsn = database if isinstance(database, str) else None
+        self._pool = None if isinstance(database, str) else database
+        self._url = url
+        self._pool_size = pool_size
+        self._timeout = timeout
+        self._opening = asyncio.Lock()
+
+    async def acquire(self) -> Any:
+        """See AsyncConnections.acquire."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                pool = self._pool
+                if pool is None:
+                    pool = await self._open()
+                return await pool.acquire()
+        except TimeoutError:
+            raise no_connection(self._timeout) from None
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise no_entry(self._url, error) from error
+
+    async def _open(self) -> Pool:
+        async with self._opening:
+            if self._pool is None:
+                self._pool = await asyncpg.create_pool(
+                    self._dsn, min_size=0, max_size=self._pool_size, reset=_cleaned_already
+                )
+            return self._pool
+
+    async def release(self, connection: Any) -> None:
+        """See AsyncConnections.release. asyncpg shields what it does here."""
+        pool = self._pool
+        assert pool is not None
+        await pool.release(connection)
+
+    async def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
+        """See AsyncConnections.send. The simple protocol takes several statements, but neither parameters nor rows."""
+        if before:
+            await connection.execute(joined(before), timeout=self._timeout)
+        if not statement.returns:
+            await connection.execute(statement.text, *statement.parameters, timeout=self._timeout)
+            return ()
+        rows: Rows = await connection.fetch(statement.text, *statement.parameters, timeout=self._timeout)
+        return rows
+
+    def failure(self, error: Exception) -> Failure | None:
+        """See AsyncConnections.failure."""
+        if isinstance(error, asyncpg.PostgresError):
+            return Failure(error.sqlstate, str(error))
+        # A ValueError is a parameter that cannot be sent.
+        if isinstance(error, LOST) and not isinstance(error, ValueError):
+            return Failure(None, str(error) or type(error).__name__)
+        return None
+
+    def reset_sql(self, connection: Any) -> str:
+        """See AsyncConnections.reset_sql. A pool of somebody else's does as it was told."""
+        return "" if self._dsn is None else str(connection.get_reset_query())
+
+    def begun(self, connection: Any, *, open: bool) -> None:  # noqa: A002 - the one word for it
+        """Let the connection's own `transaction()` make savepoints inside a transaction that it did not begin itself.
+
+        asyncpg refuses to in "a manually started transaction", and has no way to begin one along with a statement.
+        """
+        inner = connection._con  # noqa: SLF001 - see above
+        if inner is not None:
+            inner._top_xact = inner.transaction(isolation="read_committed") if open else None  # noqa: SLF001
+
+    def broken(self, connection: Any) -> None:
+        """See AsyncConnections.broken."""
+        connection.terminate()
+
+    async def aclose(self) -> None:
+        """See AsyncConnections.aclose."""
+        if self._dsn is not None and self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
+
+
+async def _cleaned_already(connection: object) -> None:
+    """A pool's reset, where the store has done it on the way."""

@@ -1,0 +1,111 @@
+"""What both PostgreSQL drivers share: the statements, what an error means for a write, and how time-outs are told.
+
+SQLSTATE decides, never a message: a server may speak any language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from twicesafe.errors import AmbiguousWriteError, ConfigurationError, SchemaError, StoreError, StoreUnavailableError
+from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries, inlined
+from twicesafe.stores.steps import Batch, Statement, Step
+
+DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
+"""Longer than any statement of the store's takes, and short enough for its caller to be told something."""
+
+DEFAULT_POOL_SIZE: Final = 10
+"""What asyncpg's and most other pools begin with. A server has some 100 connections for all processes together."""
+
+AGAIN: Final = frozenset({"40001", "40P01"})
+"""Serialization failure, deadlock: the server has rolled back and asks to be asked again. In the leased way that is
+done at once; in a transaction it is the handler's work that would have to run again, so its caller is told."""
+ROUNDS: Final = 16
+
+ENDS: Final = frozenset({"commit", "rollback"})
+
+_CONNECTION_LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
+"""Connection exceptions; server shut down, crashed or not up yet; session ended for idling."""
+_NO_TABLES: Final = frozenset({"42P01", "3F000"})
+_OTHER_TABLES: Final = frozenset({"42703"})
+
+_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/]*@")
+_SECRETS = re.compile(r"([?&](?:password|sslpassword)=)[^&]*")
+
+
+def queries(placeholder: Placeholder, now_sql: str | None) -> Queries:
+    """The statements, in a driver's own style."""
+    return Queries(Dialect.POSTGRESQL, placeholder, now_sql=now_sql)
+
+
+def without_password(dsn: str) -> str:
+    """A DSN as messages may show it."""
+    return _SECRETS.sub(r"\1***", _PASSWORD.sub(r"\1:***@", dsn))
+
+
+def seconds(timeout: timedelta) -> float:
+    """ConfigurationError unless it is a wait that comes to an end."""
+    if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
+        raise ConfigurationError(f"timeout must be a timedelta above 0, not {timeout!r}")
+    return timeout.total_seconds()
+
+
+def in_doubt(statement: Statement, *, in_transaction: bool) -> bool:
+    """Whether a lost answer leaves open what became of the write."""
+    return statement.name == "commit" if in_transaction else statement.writes
+
+
+class Failure(NamedTuple):
+    """What became of a statement. `sqlstate` None: the connection failed, or nobody answered in time."""
+
+    sqlstate: str | None
+    message: str
+
+
+def store_error(failure: Failure, url: str, *, doubtful: bool) -> StoreError:
+    """What a failed statement means."""
+    sqlstate, message = failure
+    if sqlstate is None or sqlstate.startswith(_CONNECTION_LOST):
+        # The server may have done what it was asked, and could not say so.
+        if doubtful:
+            return AmbiguousWriteError(f"the connection to PostgreSQL failed, and the write may stand: {message}")
+        return StoreUnavailableError(f"the connection to PostgreSQL failed before anything was changed: {message}")
+    if sqlstate in _NO_TABLES:
+        return SchemaError(f"the tables of twicesafe are missing: run `twicesafe schema apply --store {url}`")
+    if sqlstate in _OTHER_TABLES:
+        return SchemaError(
+            f"the tables of twicesafe are of another version: run `twicesafe schema apply --store {url}`"
+        )
+    return StoreUnavailableError(f"PostgreSQL refused, and changed nothing ({sqlstate}): {message}")
+
+
+def no_entry(url: str, error: Exception) -> StoreUnavailableError:
+    """The server cannot be reached, or lets nobody in."""
+    return StoreUnavailableError(f"no connection to {url}: {str(error).strip() or type(error).__name__}")
+
+
+def no_connection(waited: float) -> StoreUnavailableError:
+    """Every connection of the pool was busy for too long, or the server is."""
+    return StoreUnavailableError(
+        f"no connection within {waited:g} s: the server does not answer, or the pool is too small for what runs at once"
+    )
+
+
+def joined(statements: Iterable[Statement]) -> str:
+    """Several statements as one text; their parameters are whole numbers or none."""
+    return "; ".join([inlined(statement) for statement in statements])
+
+
+def parts(step: Step) -> tuple[tuple[Statement, ...], Statement]:
+    """What goes before, and the statement whose answer is wanted."""
+    if isinstance(step, Batch):
+        return step.statements[:-1], step.statements[-1]
+    return (), step
+
+
+def ended(end: Statement, reset_sql: str) -> Statement:
+    """The end of a transaction, and what cleans the connection behind it."""
+    return end._replace(text=f"{end.text}; {reset_sql}") if reset_sql else end

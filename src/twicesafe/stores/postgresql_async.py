@@ -1,0 +1,288 @@
+"""A PostgreSQL store for asyncio, whatever the driver: the methods, and what becomes of a connection.
+
+Theory of operation. A connection is taken for one method of the leased way, or for one transaction from its claim to
+its end; whoever waits has none. A connection on which anything went wrong is rolled back before anybody else gets it,
+in a task of its own, because the one it went wrong for may have been cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from twicesafe.core.claims import Claim, Claimed, Existing, Found
+from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
+from twicesafe.errors import LeaseLostError
+from twicesafe.stores.contract import AsyncTransaction
+from twicesafe.stores.postgresql import AGAIN, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error
+from twicesafe.stores.sql.leased import SqlSteps
+from twicesafe.stores.sql.schema import apply_schema, check_schema
+from twicesafe.stores.sql.statements import Queries
+from twicesafe.stores.sql.transactional import SqlTransactionSteps
+from twicesafe.stores.steps import Rows, Statement, Step, Steps, adrive
+
+R = TypeVar("R")
+
+
+class AsyncConnections(Protocol):
+    """A driver and its pool."""
+
+    revokes: bool
+    """Whether a handler that kept its connection can no longer use it once it was released."""
+
+    async def acquire(self) -> Any:
+        """A connection that begins no transaction by itself, or StoreUnavailableError."""
+
+    async def release(self, connection: Any) -> None:
+        """Give it back. What is cancelled here goes on by itself."""
+
+    async def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
+        """Perform `before`, whose answers nobody wants, and `statement`, in as few round trips as the driver knows."""
+
+    def failure(self, error: Exception) -> Failure | None:
+        """What an exception of `send` says; None where it is no matter of the connection's or the server's."""
+
+    def reset_sql(self, connection: Any) -> str:
+        """What cleans up after a handler. Empty where somebody else does."""
+
+    def begun(self, connection: Any, *, open: bool) -> None:  # noqa: A002 - the one word for it
+        """A transaction has begun, or is about to end, behind the driver's back."""
+
+    def broken(self, connection: Any) -> None:
+        """Close it without a word to the server."""
+
+    async def aclose(self) -> None:
+        """Close the pool, if it is the store's own."""
+
+
+class AsyncPostgresqlStore:
+    """An AsyncStore over some driver's connections."""
+
+    transactional = True
+
+    def __init__(self, connections: AsyncConnections, sql: Queries, url: str) -> None:
+        self._connections: Final = connections
+        self._sql: Final = sql
+        self._url: Final = url
+        self._steps: Final = SqlSteps(sql)
+        self._cleanings: set[asyncio.Task[None]] = set()
+
+    # --- the exchange -------------------------------------------------------------------------------------------------
+
+    async def claim(self, claim: Claim) -> Claimed | Existing:
+        """See Session.claim."""
+        return await self._run(self._steps.claim(claim))
+
+    async def renew(self, own: Ownership, lease_us: Micros) -> None:
+        """See Session.renew."""
+        await self._run(self._steps.renew(own, lease_us))
+
+    async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
+        """See Session.start_answer."""
+        await self._run(self._steps.start_answer(own, head))
+
+    async def complete(
+        self,
+        own: Ownership,
+        response: StoredResponse,
+        key_us: Micros,
+        body_us: Micros,
+        *,
+        keep_effects: bool = True,  # noqa: ARG002 - nothing to roll back here
+    ) -> None:
+        """See Session.complete. `keep_effects` means nothing here."""
+        await self._run(self._steps.complete(own, response, key_us, body_us))
+
+    async def release(self, own: Ownership) -> None:
+        """See Session.release."""
+        await self._run(self._steps.release(own))
+
+    async def hold(self, own: Ownership) -> None:
+        """See Session.hold."""
+        await self._run(self._steps.hold(own))
+
+    # --- everything else ----------------------------------------------------------------------------------------------
+
+    def transaction(self) -> AsyncTransaction:
+        """See Store.transaction. Its `connection` is the driver's, whose `transaction()` makes savepoints."""
+        return AsyncPostgresqlTransaction(self, self._connections, SqlTransactionSteps(self._sql))
+
+    async def read(self, digest: bytes) -> Found:
+        """See Store.read."""
+        return await self._run(self._steps.read(digest))
+
+    async def settle(
+        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
+    ) -> bool:
+        """See Store.settle."""
+        return await self._run(self._steps.settle(digest, epoch, response, key_us, body_us))
+
+    async def now(self) -> Instant:
+        """See Store.now."""
+        return await self._run(self._steps.now())
+
+    async def purge(self, limit: int = 1000) -> int:
+        """See Store.purge."""
+        return await self._run(self._steps.purge(limit))
+
+    async def check_schema(self) -> None:
+        """See Store.check_schema."""
+        await self._run(check_schema(self._sql, self._url))
+
+    async def apply_schema(self) -> None:
+        """See Store.apply_schema."""
+        await self._run(apply_schema(self._sql))
+
+    async def aclose(self) -> None:
+        """See Store.close. A pool of your own stays open."""
+        if self._cleanings:
+            await asyncio.wait(self._cleanings)
+        await self._connections.aclose()
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    async def _run(self, steps: Steps[R]) -> R:
+        connection = await self._connections.acquire()
+        clean = False
+        try:
+            result = await adrive(steps, partial(self.perform, connection))
+            clean = True
+        except LeaseLostError:
+            clean = True
+            raise
+        finally:
+            await self.give_back(connection, clean=clean)
+        return result
+
+    async def perform(self, connection: Any, step: Step, *, in_transaction: bool = False) -> Rows:
+        """Send it, and say what a failure means. Outside a transaction it is sent again when the server asks."""
+        before, statement = parts(step)
+        rounds = 1 if in_transaction or before else ROUNDS
+        while True:
+            rounds -= 1
+            try:
+                return await self._connections.send(connection, before, statement)
+            except Exception as error:
+                failure = self._connections.failure(error)
+                if failure is None:
+                    raise
+                if rounds and failure.sqlstate in AGAIN:
+                    continue
+                doubtful = in_doubt(statement, in_transaction=in_transaction)
+                raise store_error(failure, self._url, doubtful=doubtful) from error
+
+    async def give_back(self, connection: Any, *, clean: bool) -> None:
+        """For others to take, rolled back first where it is not clean. Cancelled, it goes on by itself."""
+        if clean:
+            await self._connections.release(connection)
+            return
+        task = asyncio.ensure_future(self._clean(connection))
+        self._cleanings.add(task)
+        task.add_done_callback(self._cleanings.discard)
+        await asyncio.shield(task)
+
+    async def _clean(self, connection: Any) -> None:
+        connections = self._connections
+        rollback = self._sql("rollback")
+        try:
+            connections.begun(connection, open=False)
+            await connections.send(connection, (), ended(rollback, connections.reset_sql(connection)))
+        except Exception as error:
+            connections.broken(connection)
+            if connections.failure(error) is None:
+                raise
+        finally:
+            await connections.release(connection)
+
+
+class AsyncPostgresqlTransaction:
+    """One transaction; a context manager, for one task at a time."""
+
+    def __init__(self, store: AsyncPostgresqlStore, connections: AsyncConnections, steps: SqlTransactionSteps) -> None:
+        self._store = store
+        self._connections = connections
+        self._steps = steps
+        self._connection: Any = None
+        self._clean = self._shown = False
+
+    async def __aenter__(self) -> AsyncTransaction:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._steps.open:
+            self._steps.left()
+            self._clean = False
+        await self._give_back()
+
+    @property
+    def connection(self) -> Any:
+        """See Transaction.connection."""
+        if self._connection is None or not self._steps.open:
+            raise LookupError("a transaction has a connection from its claim or begin() to its end")
+        return self._connection
+
+    async def begin(self) -> None:
+        """See Transaction.begin."""
+        await self._run(self._steps.begin())
+
+    async def commit(self) -> None:
+        """See Transaction.commit."""
+        await self._run(self._steps.commit())
+
+    async def claim(self, claim: Claim) -> Claimed | Existing:
+        """See Session.claim."""
+        return await self._run(self._steps.claim(claim))
+
+    async def renew(self, own: Ownership, lease_us: Micros) -> None:
+        """There is no lease: the lock of the key lasts as long as the transaction."""
+
+    async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
+        """See Session.start_answer."""
+        await self._run(self._steps.start_answer(own, head))
+
+    async def complete(
+        self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
+    ) -> None:
+        """See Session.complete."""
+        await self._run(self._steps.complete(own, response, key_us, body_us, keep_effects=keep_effects))
+
+    async def release(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
+        """See Session.release."""
+        await self._run(self._steps.roll_back())
+
+    async def hold(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
+        """See Session.hold."""
+        await self._run(self._steps.roll_back())
+
+    async def _run(self, steps: Steps[R]) -> R:
+        was_open = self._steps.open
+        was_clean, self._clean = self._clean or self._connection is None, False
+        try:
+            result = await adrive(steps, self._perform)
+            self._clean = was_clean
+        except LeaseLostError:
+            self._clean = was_clean
+            raise
+        finally:
+            if not self._steps.open and (self._connections.revokes or not self._shown):
+                # At once: what is left of the exchange may take as long as its client's line is slow.
+                await self._give_back()
+        if not was_open and self._steps.open:
+            self._connections.begun(self._connection, open=True)
+            self._shown = True
+        return result
+
+    async def _perform(self, step: Step) -> Rows:
+        if self._connection is None:
+            self._connection = await self._connections.acquire()
+        if type(step) is Statement and step.name in ENDS:
+            self._connections.begun(self._connection, open=False)
+            step = ended(step, self._connections.reset_sql(self._connection))
+        return await self._store.perform(self._connection, step, in_transaction=True)
+
+    async def _give_back(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._shown = False
+            await self._store.give_back(connection, clean=self._clean)

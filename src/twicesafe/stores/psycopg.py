@@ -1,0 +1,276 @@
+"""Records in PostgreSQL by psycopg 3, blocking or for asyncio, beside your own tables, for any number of processes.
+
+Round trips are the cost: what needs no answer first travels together in a pipeline, statements are prepared when they
+come again and again, and what cleans a connection travels with COMMIT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from threading import Lock
+from typing import Any, Final, TypeAlias
+
+import psycopg
+import psycopg_pool
+from psycopg.pq import ConnStatus, TransactionStatus
+from psycopg.rows import tuple_row
+
+from twicesafe.errors import StoreUnavailableError
+from twicesafe.stores.postgresql import (
+    DEFAULT_POOL_SIZE,
+    DEFAULT_TIMEOUT,
+    Failure,
+    no_connection,
+    no_entry,
+    queries,
+    seconds,
+    without_password,
+)
+from twicesafe.stores.postgresql_async import AsyncPostgresqlStore
+from twicesafe.stores.postgresql_sync import PostgresqlStore
+from twicesafe.stores.sql.statements import Placeholder
+from twicesafe.stores.steps import Rows, Statement
+
+__all__ = ["AsyncPsycopgStore", "PsycopgStore"]
+
+Pool: TypeAlias = "psycopg_pool.ConnectionPool[Any]"
+AsyncPool: TypeAlias = "psycopg_pool.AsyncConnectionPool[Any]"
+
+RESET: Final = "SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL"
+"""Handlers leave things behind."""
+
+
+class PsycopgStore(PostgresqlStore):
+    """A Store in the database that `database` leads to: a DSN, or a psycopg_pool.ConnectionPool of your own.
+
+    Needs libpq 14 or later, as psycopg[binary] has. With a DSN the store opens a pool of at most `pool_size`
+    connections when it is first used, and closes it. Your own pool stays yours, with whatever it does when a
+    connection comes back. `timeout` bounds the wait for a connection;
+    statements wait as long as the server's settings let them. `now_sql` is an SQL expression that replaces the
+    database's clock; only tests have a reason to set it.
+    """
+
+    def __init__(
+        self,
+        database: str | Pool,
+        *,
+        pool_size: int = DEFAULT_POOL_SIZE,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        now_sql: str | None = None,
+    ) -> None:
+        url = without_password(database) if isinstance(database, str) else "postgresql://..."
+        connections = PsycopgConnections(database, url, pool_size, seconds(timeout))
+        super().__init__(connections, queries(Placeholder.PERCENT, now_sql), url)
+
+
+class AsyncPsycopgStore(AsyncPostgresqlStore):
+    """An AsyncStore in the database that `database` leads to: a DSN, or a psycopg_pool.AsyncConnectionPool of your own.
+
+    `timeout` bounds each wait, for a connection and for a statement of the store's. See PsycopgStore for the rest.
+    """
+
+    def __init__(
+        self,
+        database: str | AsyncPool,
+        *,
+        pool_size: int = DEFAULT_POOL_SIZE,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        now_sql: str | None = None,
+    ) -> None:
+        url = without_password(database) if isinstance(database, str) else "postgresql://..."
+        connections = AsyncPsycopgConnections(database, url, pool_size, seconds(timeout))
+        super().__init__(connections, queries(Placeholder.PERCENT, now_sql), url)
+
+
+class _Psycopg:
+    """What is the same, blocking or not."""
+
+    revokes = False
+
+    def __init__(self, dsn: str | None, url: str, pool_size: int, timeout: float) -> None:
+        self._dsn = dsn
+        self._url = url
+        self._pool_size = pool_size
+        self._timeout = timeout
+        self._changed: set[Any] = set()
+        """Connections of somebody else's pool that began transactions by themselves, and will again."""
+
+    def failure(self, error: Exception) -> Failure | None:
+        """See Connections.failure."""
+        if isinstance(error, psycopg.Error):
+            if error.sqlstate is not None:
+                return Failure(error.sqlstate, str(error))
+            if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+                return Failure(None, str(error))
+        return Failure(None, type(error).__name__) if isinstance(error, TimeoutError) else None
+
+    def reset_sql(self, connection: object) -> str:  # noqa: ARG002 - the same for all
+        """See Connections.reset_sql. A pool of somebody else's does as it was told."""
+        return "" if self._dsn is None else RESET
+
+    def begun(self, connection: object, *, open: bool) -> None:  # noqa: A002 - the one word for it
+        """psycopg asks the server's last word whether a transaction is open."""
+
+
+class PsycopgConnections(_Psycopg):
+    """See Connections."""
+
+    def __init__(self, database: str | Pool, url: str, pool_size: int, timeout: float) -> None:
+        super().__init__(database if isinstance(database, str) else None, url, pool_size, timeout)
+        self._pool = None if isinstance(database, str) else database
+        self._opening = Lock()
+
+    def acquire(self) -> Any:
+        """See Connections.acquire."""
+        pool = self._pool
+        if pool is None:
+            pool = self._open()
+        for _ in range(pool.max_size + 1):
+            try:
+                connection = pool.getconn(self._timeout)
+            except psycopg_pool.PoolTimeout as error:
+                raise no_connection(self._timeout) from error
+            except psycopg.Error as error:
+                raise no_entry(self._url, error) from error
+            if _alive(connection):
+                if not connection.autocommit:
+                    connection.autocommit = True
+                    self._changed.add(connection)
+                return connection
+            pool.putconn(connection)
+        raise StoreUnavailableError(f"every connection to {self._url} was found broken")
+
+    def _open(self) -> Pool:
+        with self._opening:
+            if self._pool is None:
+                assert self._dsn is not None
+                self._pool = psycopg_pool.ConnectionPool(
+                    self._dsn, min_size=1, max_size=self._pool_size, kwargs={"autocommit": True}, open=True
+                )
+            return self._pool
+
+    def release(self, connection: Any) -> None:
+        """See Connections.release."""
+        pool = self._pool
+        assert pool is not None
+        if connection in self._changed:
+            self._changed.discard(connection)
+            if _idle(connection):
+                connection.autocommit = False
+        pool.putconn(connection)
+
+    def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
+        """See Connections.send. Whatever row factory the connection has, the store reads tuples."""
+        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        if before:
+            with connection.pipeline():
+                for first in before:
+                    cursor.execute(first.text, first.parameters)
+                cursor.execute(statement.text, statement.parameters, binary=True)
+        elif statement.returns:
+            cursor.execute(statement.text, statement.parameters, binary=True)
+        else:
+            # Without parameters it may be several statements.
+            cursor.execute(statement.text, statement.parameters or None)
+        return cursor.fetchall() if statement.returns else ()
+
+    def broken(self, connection: Any) -> None:
+        """See Connections.broken."""
+        connection.close()
+
+    def close(self) -> None:
+        """See Connections.close."""
+        if self._dsn is not None and self._pool is not None:
+            pool, self._pool = self._pool, None
+            pool.close()
+
+
+class AsyncPsycopgConnections(_Psycopg):
+    """See AsyncConnections."""
+
+    def __init__(self, database: str | AsyncPool, url: str, pool_size: int, timeout: float) -> None:
+        super().__init__(database if isinstance(database, str) else None, url, pool_size, timeout)
+        self._pool = None if isinstance(database, str) else database
+        self._opening = asyncio.Lock()
+
+    async def acquire(self) -> Any:
+        """See AsyncConnections.acquire."""
+        pool = self._pool
+        if pool is None:
+            pool = await self._open()
+        for _ in range(pool.max_size + 1):
+            try:
+                connection = await pool.getconn(self._timeout)
+            except psycopg_pool.PoolTimeout as error:
+                raise no_connection(self._timeout) from error
+            except psycopg.Error as error:
+                raise no_entry(self._url, error) from error
+            if _alive(connection):
+                if not connection.autocommit:
+                    await connection.set_autocommit(True)
+                    self._changed.add(connection)
+                return connection
+            await pool.putconn(connection)
+        raise StoreUnavailableError(f"every connection to {self._url} was found broken")
+
+    async def _open(self) -> AsyncPool:
+        async with self._opening:
+            if self._pool is None:
+                assert self._dsn is not None
+                pool: AsyncPool = psycopg_pool.AsyncConnectionPool(
+                    self._dsn, min_size=1, max_size=self._pool_size, kwargs={"autocommit": True}, open=False
+                )
+                await pool.open()
+                self._pool = pool
+            return self._pool
+
+    async def release(self, connection: Any) -> None:
+        """See AsyncConnections.release."""
+        pool = self._pool
+        assert pool is not None
+        if connection in self._changed:
+            self._changed.discard(connection)
+            if _idle(connection):
+                await connection.set_autocommit(False)
+        await pool.putconn(connection)
+
+    async def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
+        """See AsyncConnections.send. Whatever row factory the connection has, the store reads tuples."""
+        cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+        async with asyncio.timeout(self._timeout):
+            if before:
+                async with connection.pipeline():
+                    for first in before:
+                        await cursor.execute(first.text, first.parameters)
+                    await cursor.execute(statement.text, statement.parameters, binary=True)
+            elif statement.returns:
+                await cursor.execute(statement.text, statement.parameters, binary=True)
+            else:
+                # Without parameters it may be several statements.
+                await cursor.execute(statement.text, statement.parameters or None)
+            return await cursor.fetchall() if statement.returns else ()
+
+    def broken(self, connection: Any) -> None:
+        """See AsyncConnections.broken."""
+        connection.pgconn.finish()
+
+    async def aclose(self) -> None:
+        """See AsyncConnections.aclose."""
+        if self._dsn is not None and self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
+
+
+def _alive(connection: Any) -> bool:
+    """Whether the server has closed it meanwhile, as far as this end can tell without asking."""
+    try:
+        connection.pgconn.consume_input()
+    except psycopg.OperationalError:
+        return False
+    return bool(connection.pgconn.status == ConnStatus.OK)
+
+
+def _idle(connection: Any) -> bool:
+    """Whether it is open and in no transaction."""
+    return bool(connection.pgconn.transaction_status == TransactionStatus.IDLE)
