@@ -151,7 +151,7 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
             yield Notice("store.unavailable", loud=True)
             return _problem("store-unavailable", policy, retry_after=1)
         if type(found) is Claimed:
-            return (yield from _run(claim, policy, found, usual_us))
+            break
         assert type(found) is Existing, found
         if found.verdict is Verdict.IN_PROGRESS and waited < policy.wait_us:
             step = min(pause, policy.wait_us - waited)
@@ -161,6 +161,27 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
             continue
         yield Notice(_NOTICES[found.verdict])
         return _answer_for(found.verdict, found.record, found.now, policy, usual_us)
+    own, _, previous = found
+    if previous is not None:
+        yield Notice("claim.taken_over")
+    outcome = yield Run(own, previous)
+    if type(outcome) is Raised:
+        return (yield from _raised(claim, policy, own, outcome, usual_us))
+    assert type(outcome) is Responded, outcome
+    if outcome.streaming:
+        return (yield from _stream(claim, policy, own, outcome, usual_us))
+    if _nothing_done(outcome, policy):
+        yield from _try(Release(own))
+        return FORWARD
+    status, headers, body, *_ = outcome
+    response = StoredResponse(status, remembered(headers, store_cookies=policy.store_cookies), body)
+    recording = Complete(own, response, policy.key_us, policy.body_us, policy.keeps_effects(status))
+    try:
+        # As _complete does; not by it, because every first request comes this way.
+        yield recording
+    except StoreError as error:
+        return (yield from _not_recorded(claim, policy, recording, FORWARD, error, usual_us))
+    return FORWARD
 
 
 def unkeyed(policy: Policy) -> Exchange:
@@ -182,25 +203,6 @@ def unkeyed(policy: Policy) -> Exchange:
     return _flowed((yield FLOW)) if outcome.streaming else FORWARD
 
 
-def _run(claim: Claim, policy: Policy, claimed: Claimed, usual_us: Micros) -> Exchange:
-    own = claimed.ownership
-    if claimed.previous is not None:
-        yield Notice("claim.taken_over")
-    outcome = yield Run(own, claimed.previous)
-    if type(outcome) is Raised:
-        return (yield from _raised(claim, policy, own, outcome, usual_us))
-    assert type(outcome) is Responded, outcome
-    if outcome.streaming:
-        return (yield from _stream(claim, policy, own, outcome, usual_us))
-    if _nothing_done(outcome, policy):
-        yield from _try(Release(own))
-        return FORWARD
-    response = StoredResponse(
-        outcome.status, remembered(outcome.headers, store_cookies=policy.store_cookies), outcome.body
-    )
-    return (yield from _complete(claim, policy, own, response, FORWARD, usual_us))
-
-
 def _nothing_done(outcome: Responded, policy: Policy) -> bool:
     """R15: whether this answer says that the handler did nothing, so that the key stays free."""
     status = outcome.status
@@ -215,42 +217,50 @@ def _nothing_done(outcome: Responded, policy: Policy) -> bool:
 def _complete(
     claim: Claim, policy: Policy, own: Ownership, response: StoredResponse, result: Result, usual_us: Micros
 ) -> Exchange:
-    """Record, and only then let `result` be sent. Never run twice because recording failed."""
+    """Record, and only then let `result` be sent."""
     step = Complete(own, response, policy.key_us, policy.body_us, policy.keeps_effects(response.status))
     try:
-        if claim.effects is not Effects.TRANSACTIONAL:
-            recorded = yield from _insist(step)
-            if not recorded:
-                yield from _try(Hold(own))
-            return result
         yield step
-    except LeaseLostError:
-        yield Notice("lease.lost", loud=True)
-        return (yield from _superseded(claim, policy, result, usual_us))
-    except AmbiguousWriteError:
-        return (yield from _commit_unknown(claim, policy, own, result))
-    except StoreError:
-        # The transaction is gone and its effects with it.
-        yield Notice("recording.failed", loud=True)
-        return _problem("store-unavailable", policy, retry_after=1)
+    except StoreError as error:
+        return (yield from _not_recorded(claim, policy, step, result, error, usual_us))
     return result
 
 
-def _insist(step: Complete | StartAnswer) -> Generator[Step, object, bool]:
+def _not_recorded(
+    claim: Claim, policy: Policy, step: Complete, result: Result, error: StoreError, usual_us: Micros
+) -> Exchange:
+    """The first try at recording met `error`. Never run twice because recording failed."""
+    if claim.effects is Effects.TRANSACTIONAL and not isinstance(error, LeaseLostError):
+        if isinstance(error, AmbiguousWriteError):
+            return (yield from _commit_unknown(claim, policy, step.ownership, result))
+        # The transaction is gone and its effects with it.
+        yield Notice("recording.failed", loud=True)
+        return _problem("store-unavailable", policy, retry_after=1)
+    try:
+        if isinstance(error, LeaseLostError):
+            raise error
+        if not (yield from _insist(step, failures=1)):
+            yield from _try(Hold(step.ownership))
+    except LeaseLostError:
+        yield Notice("lease.lost", loud=True)
+        return (yield from _superseded(claim, policy, result, usual_us))
+    return result
+
+
+def _insist(step: Complete | StartAnswer, failures: int = 0) -> Generator[Step, object, bool]:
     """Whether a write of the leased way stands after a few tries; made twice it is made once. LeaseLostError is raised.
 
     A failure is told: the work may be done, and the store does not know.
     """
-    pause = FIRST_PAUSE
-    for attempt in range(1, RECORDING_ATTEMPTS + 1):
+    while failures < RECORDING_ATTEMPTS:
+        if failures:
+            yield Wait(FIRST_PAUSE << (failures - 1))
         try:
             yield step
         except LeaseLostError:
             raise
         except StoreError:
-            if attempt < RECORDING_ATTEMPTS:
-                yield Wait(pause)
-                pause *= 2
+            failures += 1
         else:
             return True
     yield Notice("recording.failed", loud=True)
