@@ -14,7 +14,7 @@ FLOORS = (
     {"errors"},
     {"core"},
     {"stores", "observe"},
-    {"asgi", "eager", "fastapi", "keyed", "openapi", "renewals", "starlette", "client", "testing"},
+    {"asgi", "client", "eager", "endpoint", "fastapi", "keyed", "openapi", "renewals", "starlette", "testing"},
     {"demo", "storm"},
     {"cli"},
     {"__main__"},
