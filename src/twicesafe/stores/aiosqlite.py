@@ -70,11 +70,11 @@ class Lent:
         return cast("Rows", rows)
 
     def ended(self) -> bool:
-        """Whether its transaction has ended for certain; then it is the next one's turn."""
+        """Whether its transaction has ended for certain; then it is the next one's turn. Not of one that was closed."""
         if not self._settled or self.inner.transaction_is_open():
             return False
         self.release_turn()
-        return True
+        return not self.inner.closed
 
     def release_turn(self) -> None:
         """Let the next one begin."""

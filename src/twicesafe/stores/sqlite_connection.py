@@ -147,6 +147,7 @@ class SqliteConnection(sqlite3.Connection):
     guarded = False
     abandoned = False
     """Whoever waits for this connection's transaction to begin has gone: stop trying."""
+    closed = False
     configured_row_factory: Any = None
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -234,6 +235,13 @@ class SqliteConnection(sqlite3.Connection):
     def as_configured(self) -> None:
         """Undo what a handler did for itself."""
         self.row_factory = self.configured_row_factory
+        if self.isolation_level is not None:
+            self.isolation_level = None
+
+    def close(self) -> None:
+        """Close it, rolling back what is open; a handler may."""
+        self.closed = True
+        super().close()
 
     # --- guarding -----------------------------------------------------------------------------------------------------
 

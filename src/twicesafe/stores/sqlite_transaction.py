@@ -157,7 +157,7 @@ class Connections:
     def give_back(self, connection: SqliteConnection) -> None:
         """For others to take."""
         self.roll_back(connection)
-        if self._closed or len(self._idle) >= self.MOST_IDLE:
+        if self._closed or connection.closed or len(self._idle) >= self.MOST_IDLE:
             connection.close()
         else:
             connection.as_configured()
