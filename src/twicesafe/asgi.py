@@ -107,8 +107,7 @@ class IdempotencyMiddleware:
             who = self._who(scope) if callable(self._who) else self._who
             if type(who) is not str and isawaitable(who):
                 who = await who
-            if who is None:
-                raise ScopeError("the caller could not be identified, and no key is shared by everybody")
+            who = identified(who)
         except RequestError as error:
             await send_refusal(error, policy, send)
             return
@@ -143,6 +142,15 @@ def check_effects(operation: Operation, store: AsyncStore) -> None:
             f"operation {operation.name!r} is transactional, but {type(store).__name__} has no transactions: "
             "use the store of the database that holds the effects"
         )
+
+
+def identified(who: object) -> Scope:
+    """Who the caller is. ScopeError for nobody; ConfigurationError for what can be no identity, the server's fault."""
+    if isinstance(who, str) or who is PUBLIC:
+        return who
+    if who is None:
+        raise ScopeError("the caller could not be identified, and no key is shared by everybody")
+    raise ConfigurationError(f"the scope must give a str that identifies the caller, not {type(who).__name__}")
 
 
 def read_key(scope: ASGIScope, policy: Policy) -> str | None:

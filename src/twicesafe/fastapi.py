@@ -19,11 +19,11 @@ dependencies are resolved last, and what is refused after them rolls the claim b
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial, wraps
-from inspect import Parameter, Signature
+from inspect import Parameter
+from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
 
 import fastapi.routing
@@ -34,12 +34,13 @@ from fastapi.dependencies.utils import get_dependant, get_typed_return_annotatio
 from fastapi.middleware import Middleware
 from fastapi.params import Depends as Dependency
 
-from twicesafe.asgi import DRAIN, check_effects, check_store, draining, read_key, shielded
+from twicesafe.asgi import DRAIN, check_effects, check_store, draining, identified, read_key, shielded
 from twicesafe.core.exchange import Answer, Propagate, Result
 from twicesafe.core.keys import PUBLIC, Scope
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.record import Effects
-from twicesafe.errors import ConfigurationError, RequestError, ScopeError
+from twicesafe.endpoint import check_methods, is_async, name_of, signature, yields, yields_async
+from twicesafe.errors import ConfigurationError, RequestError
 from twicesafe.keyed import ASGIApp, ASGIScope, KeyedRequest, Receive, Send, Shared
 from twicesafe.observe import Observer, log_events
 from twicesafe.openapi import document
@@ -86,7 +87,6 @@ class Idempotency:
             raise ConfigurationError("this application serves already: make Idempotency before it does")
         check_store(store)
         self._app = app
-        self._store = store
         self._policy = policy or Policy()
         self._shared = Shared(store, observer, entered)
         self._drain = drain
@@ -101,19 +101,15 @@ class Idempotency:
         self._seen_whole = False
         self._openapi: Callable[[], dict[str, Any]] | None = None
 
-        async def connection(**values: Any) -> Any:
-            return (await self._enter_early(**values)).connection
-
         async def current(request: Request) -> KeyedRequest:
             return self._keyed(request.scope)
 
-        connection.__signature__ = _signature(_REQUEST, *self._caller)  # type: ignore[attr-defined]
-        self.connection = connection
+        self.connection = self._early(attrgetter("connection"))
         """A dependency: the driver's connection of a transactional operation, inside its transaction, which is
         committed with the answer. Do not commit it. A request without a key gets one too."""
         self.current = current
         """A dependency: the KeyedRequest, for the keys of downstream calls. Its `key` is empty where none was sent."""
-        app.user_middleware.append(Middleware(self._around))
+        app.user_middleware.append(Middleware(lambda app: partial(self._serve, app)))
         self._document_app()
 
     def operation(
@@ -128,7 +124,7 @@ class Idempotency:
         chosen = (policy or self._policy).but(**settings)
 
         def decorate(endpoint: Endpoint) -> Endpoint:
-            operation = Operation(name or str(getattr(endpoint, "__name__", type(endpoint).__name__)), chosen)
+            operation = Operation(name or name_of(endpoint), chosen)
             self._check(endpoint, operation)
             wrapper = self._wrap(endpoint, operation)
             self._operations[operation.name] = operation
@@ -165,7 +161,7 @@ class Idempotency:
             raise ConfigurationError(f"two operations are called {operation.name!r}: give one of them another name=")
         if any(getattr(route, "endpoint", None) is endpoint for route in _each_route(self._app.routes)):
             raise _order_error(operation.name)
-        check_effects(operation, self._store)
+        check_effects(operation, self._shared.store)
 
     def _operation_of(self, endpoint: object) -> Operation | None:
         found = getattr(endpoint, "twicesafe_operation", None)
@@ -192,9 +188,9 @@ class Idempotency:
             for name in injected:
                 values[name] = keyed.connection
 
-        if _yields(endpoint):
+        if yields(endpoint):
             # Its head is sent before its first line runs, so the claim has to be made before that.
-            hidden.append(Parameter(ENTRY, Parameter.KEYWORD_ONLY, default=Depends(self._entry())))
+            hidden.append(Parameter(ENTRY, Parameter.KEYWORD_ONLY, default=Depends(self._early(lambda keyed: keyed))))
 
             @wraps(endpoint)
             def entering(**values: Any) -> Any:
@@ -202,13 +198,13 @@ class Idempotency:
                 return endpoint(**values)
 
         else:
-            call = endpoint if _is_async(endpoint) else partial(run_in_threadpool, endpoint)
+            call = endpoint if is_async(endpoint) else partial(run_in_threadpool, endpoint)
 
             @wraps(endpoint)
             async def entering(**values: Any) -> Any:
                 request = values[request_name]
                 keyed = self._keyed(request.scope)
-                result = await self._enter(keyed, operation, request.scope, values.get(CALLER))
+                result = await self._enter(keyed, operation, request.scope, values.get(CALLER, PUBLIC))
                 if result is not None:
                     return _stand_in(result)
                 reached(values, keyed)
@@ -217,7 +213,7 @@ class Idempotency:
         typed = get_typed_signature(endpoint).parameters.values()
         first = [parameter for parameter in typed if parameter.name not in (*injected, *early)]
         last = [parameter for parameter in typed if parameter.name in early]
-        entering.__signature__ = _signature(  # type: ignore[attr-defined]
+        entering.__signature__ = signature(  # type: ignore[attr-defined]
             *first, *hidden, *last, returns=get_typed_return_annotation(endpoint)
         )
         return entering
@@ -229,7 +225,7 @@ class Idempotency:
         if operation.policy.effects is not Effects.TRANSACTIONAL:
             if asked:
                 raise ConfigurationError(f'{name!r} asks for the connection: declare it effects="transactional"')
-        elif not (_is_async(endpoint) or _yields(endpoint)):
+        elif not (is_async(endpoint) or yields_async(endpoint)):
             raise ConfigurationError(
                 f"{name!r} is transactional, and its connection belongs to the event loop: make it `async def`"
             )
@@ -240,9 +236,6 @@ class Idempotency:
             )
 
     # --- one request --------------------------------------------------------------------------------------------------
-
-    def _around(self, app: ASGIApp) -> ASGIApp:
-        return partial(self._serve, app)
 
     async def _serve(self, app: ASGIApp, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -289,39 +282,29 @@ class Idempotency:
             key = read_key(scope, policy)
             if key is not None:
                 keyed.key = key
-                return await keyed.enter(self._identity(who))
+                return await keyed.enter(identified(who))
         except RequestError as error:
             return keyed.refuse(error)
         if policy.effects is Effects.TRANSACTIONAL:
             return await keyed.enter_without_key()
         return None
 
-    def _identity(self, who: Any) -> Scope:
-        if not self._caller:
-            return PUBLIC
-        if who is None:
-            raise ScopeError("the caller could not be identified, and no key is shared by everybody")
-        if not isinstance(who, str) and who is not PUBLIC:
-            raise ConfigurationError(f"the scope must give a str that identifies the caller, not {type(who).__name__}")
-        return who
+    def _early(self, give: Callable[[KeyedRequest], Any]) -> Callable[..., Any]:
+        """A dependency that enters before the endpoint is reached."""
 
-    async def _enter_early(self, **values: Any) -> KeyedRequest:
-        scope = values[REQUEST].scope
-        keyed = self._keyed(scope)
-        operation = self._operation_of(scope["endpoint"])
-        if operation is None:
-            raise ConfigurationError("the connection is asked for on a route that has no @safe.operation")
-        result = await self._enter(keyed, operation, scope, values.get(CALLER))
-        if result is not None:
-            raise _AnsweredError(result.status if type(result) is Answer else 500)
-        return keyed
+        async def entering(**values: Any) -> Any:
+            scope = values[REQUEST].scope
+            keyed = self._keyed(scope)
+            operation = self._operation_of(scope["endpoint"])
+            if operation is None:
+                raise ConfigurationError("the connection is asked for on a route that has no @safe.operation")
+            result = await self._enter(keyed, operation, scope, values.get(CALLER, PUBLIC))
+            if result is not None:
+                raise _AnsweredError(result.status if type(result) is Answer else 500)
+            return give(keyed)
 
-    def _entry(self) -> Callable[..., Any]:
-        async def entry(**values: Any) -> KeyedRequest:
-            return await self._enter_early(**values)
-
-        entry.__signature__ = _signature(_REQUEST, *self._caller)  # type: ignore[attr-defined]
-        return entry
+        entering.__signature__ = signature(_REQUEST, *self._caller)  # type: ignore[attr-defined]
+        return entering
 
     # --- the application ----------------------------------------------------------------------------------------------
 
@@ -340,11 +323,12 @@ class Idempotency:
             for bare, operation in self._endpoints:
                 if endpoint is bare:
                     raise _order_error(operation.name)
-            operation_here = self._operation_of(endpoint)
-            if operation_here is not None:
-                _check_methods(operation_here, getattr(route, "methods", None) or set())
-            elif _reaches(getattr(route, "dependant", None), self.connection):
-                raise ConfigurationError(f"the connection is asked for on {route.path}, which has no @safe.operation")
+            here = self._operation_of(endpoint)
+            if here is not None:
+                check_methods(here, getattr(route, "methods", None) or set())
+            transactional = here is not None and here.policy.effects is Effects.TRANSACTIONAL
+            if not transactional and _reaches(getattr(route, "dependant", None), self.connection):
+                raise ConfigurationError(f"{route.path} asks for the connection and is no transactional operation")
         self._document_app()
         self._seen_whole = True
 
@@ -369,11 +353,6 @@ class _AnsweredError(HTTPException):
 _REQUEST: Final = Parameter(REQUEST, Parameter.KEYWORD_ONLY, annotation=Request)
 
 
-def _signature(*parameters: Parameter, returns: Any = None) -> Signature:
-    named = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
-    return Signature(named, return_annotation=Signature.empty if returns is None else returns)
-
-
 def _caller(scope: object) -> tuple[Parameter, ...]:
     """The parameter by which FastAPI finds out who the caller is; none where everybody is the same."""
     if scope is PUBLIC:
@@ -395,22 +374,6 @@ def _reaches(dependant: Dependant | None, call: Callable[..., Any]) -> bool:
     return any(needed.call is call or _reaches(needed, call) for needed in below)
 
 
-def _forms(endpoint: Callable[..., Any]) -> tuple[Any, ...]:
-    """The shapes of a callable by which FastAPI judges how it is called."""
-    while isinstance(endpoint, partial):
-        endpoint = endpoint.func
-    bare = inspect.unwrap(endpoint)
-    return endpoint, bare, type(bare).__call__
-
-
-def _is_async(endpoint: Callable[..., Any]) -> bool:
-    return any(map(inspect.iscoroutinefunction, _forms(endpoint)))
-
-
-def _yields(endpoint: Callable[..., Any]) -> bool:
-    return any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in _forms(endpoint))
-
-
 def _each_route(routes: Iterable[Any]) -> Iterator[Any]:
     for route in _route_contexts(routes):
         yield route
@@ -421,16 +384,6 @@ def _order_error(name: str) -> ConfigurationError:
     return ConfigurationError(
         f"@safe.operation stands above the route's decorator on {name!r}, where the route cannot see it: put it below"
     )
-
-
-def _check_methods(operation: Operation, methods: set[str]) -> None:
-    others = sorted(methods - operation.policy.methods)
-    if others:
-        raise ConfigurationError(
-            f"{operation.name!r} stands on a route for {', '.join(others)}, but takes keys with "
-            f"{', '.join(sorted(operation.policy.methods))} only. Requests that change nothing need no key; for others "
-            "name the route's methods in the operation's `methods`"
-        )
 
 
 def _stand_in(result: Result) -> Response:

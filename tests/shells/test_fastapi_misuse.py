@@ -1,7 +1,7 @@
 """Mistakes that can be seen are refused where they are made, before anything is served."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -234,6 +234,12 @@ def test_how_a_transactional_endpoint_gets_its_connection(tmp_path):
         @served.safe.operation(effects="transactional")
         def blocking(db: asked) -> None: ...
 
+    with pytest.raises(ConfigurationError, match="async def"):
+
+        @served.safe.operation(effects="transactional")
+        def blocking_stream(db: asked) -> Iterator[Any]:
+            yield db
+
     with pytest.raises(ConfigurationError, match="never asks"):
 
         @served.safe.operation(effects="transactional")
@@ -248,7 +254,7 @@ def test_how_a_transactional_endpoint_gets_its_connection(tmp_path):
     async def by_request(request: Request) -> None: ...
 
     @served.safe.operation(effects="transactional")
-    async def by_repository(db: Annotated[Any, Depends(repository)]) -> Iterator[Any]:
+    async def by_repository(db: Annotated[Any, Depends(repository)]) -> AsyncIterator[Any]:
         yield db
 
 
