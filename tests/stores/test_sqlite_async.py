@@ -112,7 +112,7 @@ async def settled(store: AsyncSqliteStore) -> None:
 
 @pytest.mark.parametrize("keep_effects", [True, False])
 def test_a_transaction_cancelled_at_any_await_is_whole_or_nothing(file: File, *, keep_effects: bool) -> None:
-    """A1, R14, R23: cancelled at each await in turn, effect and answer are there or neither is; nothing stays locked."""
+    """A1, R14, R23: cancelled at each await in turn, effect and answer are there or neither; nothing stays locked."""
 
     async def main() -> int:
         store = await file.store()

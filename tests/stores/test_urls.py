@@ -1,0 +1,85 @@
+"""Stores by their address."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.sources import SOURCE
+from twicesafe.errors import ConfigurationError
+from twicesafe.stores.asyncpg import AsyncpgStore
+from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
+from twicesafe.stores.psycopg import PsycopgStore
+from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
+from twicesafe.stores.urls import open_async_store, open_store
+
+
+@pytest.mark.parametrize(
+    ("url", "blocking", "asynchronous"),
+    [
+        ("memory:", MemoryStore, AsyncMemoryStore),
+        ("memory://", MemoryStore, AsyncMemoryStore),
+        ("sqlite:///records.db", SqliteStore, AsyncSqliteStore),
+        ("postgresql://user:secret@127.0.0.1:1/records", PsycopgStore, AsyncpgStore),
+        ("postgres://user@127.0.0.1:1/records", PsycopgStore, AsyncpgStore),
+    ],
+)
+def test_an_address_leads_to_its_store(url: str, blocking: type, asynchronous: type) -> None:
+    """R42: each kind of address gives the store of its kind, and opens nothing yet."""
+    assert type(open_store(url)) is blocking
+    assert type(open_async_store(url)) is asynchronous
+
+
+def test_a_path_is_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R42: three slashes begin a path from the working directory, four an absolute one; messages name it whole."""
+    monkeypatch.chdir(tmp_path)
+    for url in ("sqlite:///a%20b.db", f"sqlite:///{tmp_path}/a%20b.db"):
+        for store in (open_store(url), open_async_store(url)):
+            assert isinstance(store, SqliteStore | AsyncSqliteStore)
+            assert store._file.path == tmp_path / "a%20b.db"
+            assert store._file.url == f"sqlite:///{tmp_path}/a%20b.db"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "", "records.db", "sqlite", "sqlite:", "sqlite:records.db", "sqlite://host/records.db", "sqlite:///",
+        "sqlite:///:memory:", "sqlite:///records.db?mode=ro", "memory:other", "mysql://user:secret@host/records",
+        "POSTGRESQL://user:secret@host/records",
+    ],
+)  # fmt: skip
+def test_any_other_address_is_refused_without_being_repeated(url: str) -> None:
+    """R22, R42: what is no store's address is a ConfigurationError that tells what is, and repeats no password."""
+    for opened in (open_store, open_async_store):
+        with pytest.raises(ConfigurationError) as refused:
+            opened(url)
+        assert "secret" not in str(refused.value)
+
+
+def test_a_missing_driver_is_named_with_its_extra() -> None:
+    """R42: where a driver is not installed the message says what to install; other addresses work without it."""
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from twicesafe.errors import ConfigurationError
+from twicesafe.stores.urls import open_async_store, open_store
+for opened in (open_store, open_async_store):
+    opened("memory:"), opened("sqlite:///records.db")
+    try:
+        opened("postgresql://host/records")
+    except ConfigurationError as error:
+        print(error)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, str(SOURCE)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    psycopg, asyncpg = ended.stdout.splitlines()
+    assert "pip install 'twicesafe[psycopg]'" in psycopg and "pip install 'twicesafe[asyncpg]'" in asyncpg
