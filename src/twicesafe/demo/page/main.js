@@ -24,10 +24,13 @@ const pause = (milliseconds) => new Promise((wake) => setTimeout(wake, milliseco
 
 let cart = Cart.restore();
 let run = null; // what is going on since the last click on an idle page
+let reloaded = cart.standing === SENT;
+let state = null; // what is known from behind the scenes
 
 const backstage = new Backstage({
-  show: (state) => {
-    for (const lane of lanes) lane.show(state[lane.name], cart);
+  show: (news) => {
+    state = news;
+    showState();
   },
   mark: (moment) => {
     lanes.find(({ name }) => name === moment.lane).mark(moment);
@@ -50,13 +53,13 @@ function click() {
 
 async function operate(lane, key, body, clicked) {
   const operation = { url: `/${lane.name}/charges`, key, body };
-  const facts = run.facts[lane.name];
+  const { name, facts: { [lane.name]: facts } } = run;
   let request;
   const outcome = await send(operation, {
     ...RULES,
     observe: (event) => {
       if (event.type === "sending") {
-        request = `${run.name}.${clicked}.${event.number}`;
+        request = `${name}.${clicked}.${event.number}`;
         lane.sending(request, { clicked, number: event.number });
       } else {
         lane[event.type](request, event);
@@ -89,14 +92,19 @@ async function play(causes) {
   watch();
   say("Paying…", { busy: true });
   try {
-    const outcomes = await perform(wanted);
-    await backstage.quiet();
+    await perform(wanted);
+    let outcomes;
+    do {
+      outcomes = await settled();
+      await backstage.quiet();
+    } while (outcomes.length < run.operations.length);
     cart.be(outcomes.every(({ kind }) => kind !== UNKNOWN) ? SETTLED : SENT);
     say(tell({ causes: run.causes, naive: summary(lanes[0]), safe: summary(lanes[1]) }));
   } catch {
     say("The demo is not there any more. The key and the bytes are kept: start it again, and ask again.");
   }
   run = null;
+  reloaded = false;
   render();
 }
 
@@ -113,14 +121,14 @@ async function perform(wanted) {
     await pause(DOUBLE_CLICK);
     click();
   }
+  if (!wanted.includes("edit")) return;
   const outcomes = await settled();
-  if (!wanted.includes("edit") || outcomes.some(({ kind }) => kind === UNKNOWN)) return outcomes;
+  if (outcomes.some(({ kind }) => kind === UNKNOWN)) return;
   cart.editUnderSameKey();
   render();
   say("Now the cart is edited, and paid again under the same key…", { busy: true });
   await pause(LOOK);
   click();
-  return settled();
 }
 
 function summary({ name, charges }) {
@@ -146,20 +154,25 @@ function pressed() {
   } else if (cart.standing === SETTLED) {
     renew();
   } else {
-    play(cart.standing === SENT ? ["reload"] : []);
+    play(cart.standing === OPEN ? [] : [reloaded ? "reload" : "ask"]);
   }
 }
 
 function renew(espresso) {
   cart = Cart.create(espresso);
   for (const lane of lanes) lane.clear();
-  backstage.quiet();
   render();
+  showState();
   say("A new cart, and a new key with it. Choose what goes wrong, then pay.");
 }
 
 function step(by) {
   renew(cart.espresso + by);
+}
+
+function showState() {
+  if (state === null) return;
+  for (const lane of lanes) lane.show(state[lane.name], cart);
 }
 
 function render() {
@@ -238,5 +251,5 @@ $("more").addEventListener("click", () => step(+1));
 
 render();
 showCode();
-if (cart.standing === SENT) say("The page was reloaded before it had an answer. The key and the bytes are still here: ask again.");
+if (reloaded) say("The page was reloaded before it had an answer. The key and the bytes are still here: ask again.");
 if (cart.standing === SETTLED) say("This cart is paid. Pay it again under the same key, or take a new one.");

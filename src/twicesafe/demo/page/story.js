@@ -4,6 +4,7 @@ import { money } from "./money.js";
 
 const CAUSES = {
   reload: "the page was reloaded before it had an answer",
+  ask: "the page had no answer and asked again",
   again: "the same cart was paid again",
   slow: "the provider took longer than the page would wait",
   kill: "the server was killed between the charge and the answer",

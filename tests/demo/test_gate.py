@@ -1,0 +1,161 @@
+"""The gate between browser and servers, by hand: what it lets through, what it cuts, and what never happens."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import threading
+import urllib.request
+from uuid import uuid4
+
+import pytest
+
+from tests.demo.service import PATIENCE, Demo
+
+pytestmark = pytest.mark.xdist_group("demo")
+
+AMOUNT = 84_00
+
+
+class Visitor:
+    """Somebody without a browser."""
+
+    def __init__(self, service: Demo) -> None:
+        self.service = service
+        self.shopper = secrets.token_hex(16)
+        self.port = int(service.url.rpartition(":")[2])
+
+    def request(self, lane: str, key: str, body: bytes | None = None, *lines: str, length: int | None = None) -> bytes:
+        """A payment as bytes."""
+        content = json.dumps({"cart": str(uuid4()), "espresso": 2, "moka": 1}).encode() if body is None else body
+        head = [
+            f"POST /{lane}/charges HTTP/1.1", "Host: 127.0.0.1", f"Cookie: shopper={self.shopper}",
+            "Content-Type: application/json", f"Idempotency-Key: {key}", "X-Request-Id: by-hand",
+            f"Content-Length: {len(content) if length is None else length}", *lines,
+        ]  # fmt: skip
+        return "\r\n".join(head).encode() + b"\r\n\r\n" + content
+
+    def send(self, request: bytes, *, hang_up: bool = False) -> bytes:
+        """Everything that comes back, nothing where the connection is cut. With `hang_up` nobody waits for it."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+            answer = b""
+            try:
+                connection.sendall(request)
+                while not hang_up and (piece := connection.recv(65536)):
+                    answer += piece
+            except ConnectionError:
+                return b""
+            return answer
+
+    def arm(self, key: str, *faults: str) -> None:
+        """Throw the switches for one key."""
+        request = urllib.request.Request(
+            f"{self.service.url}/demo/faults",
+            data=json.dumps({"key": key, "faults": faults}).encode(),
+            headers={"cookie": f"shopper={self.shopper}"},
+        )
+        urllib.request.urlopen(request, timeout=PATIENCE).close()
+
+    def charges(self, lane: str) -> list[int]:
+        return self.service.charges(lane, self.shopper)
+
+
+@pytest.fixture
+def visitor(service: Demo) -> Visitor:
+    """One of their own."""
+    return Visitor(service)
+
+
+def test_faults_come_from_the_switches_alone(visitor: Visitor) -> None:
+    """R6: what a client writes about itself, or about its fate, is neither believed nor passed on."""
+    servers = visitor.service.children()
+    answer = visitor.send(visitor.request("safe", "key-1", None, "Demo-Fault: kill", "Demo-Request: 1 2 3"))
+    assert visitor.charges("safe") == [AMOUNT]
+    assert answer.startswith(b"HTTP/1.1 201")
+    assert visitor.service.children() == servers
+
+
+@pytest.mark.parametrize("lane", ["naive", "safe"])
+def test_an_armed_fault_strikes_once(visitor: Visitor, lane: str) -> None:
+    """R42: the answer is thrown away after the charge is committed; the next request's is not."""
+    visitor.arm("key-1", "lose")
+    request = visitor.request(lane, "key-1")
+    assert visitor.send(request) == b""
+    assert visitor.charges(lane) == [AMOUNT]
+    answer = visitor.send(request)
+    assert answer.startswith(b"HTTP/1.1 201")
+    assert visitor.charges(lane) == ([AMOUNT] if lane == "safe" else [AMOUNT] * 2)
+    assert (b"idempotent-replayed: true" in answer) is (lane == "safe")
+
+
+def test_a_fault_is_one_shoppers_alone(visitor: Visitor) -> None:
+    """I7: faults armed for one shopper's key do not strike another who uses the same key."""
+    visitor.arm("key-1", "lose")
+    other = Visitor(visitor.service)
+    assert other.send(other.request("safe", "key-1")).startswith(b"HTTP/1.1 201")
+    assert other.charges("safe") == [AMOUNT]
+
+
+def test_one_key_of_two_shoppers_is_two_intents(visitor: Visitor) -> None:
+    """I7, G1: the same key and body of another shopper is another charge, and nobody's answer is replayed to them."""
+    other = Visitor(visitor.service)
+    request = visitor.request("safe", "key-1")
+    assert visitor.send(request).startswith(b"HTTP/1.1 201")
+    answer = other.send(request.replace(visitor.shopper.encode(), other.shopper.encode()))
+    assert (visitor.charges("safe"), other.charges("safe")) == ([AMOUNT], [AMOUNT])
+    assert b"idempotent-replayed" not in answer
+
+
+def test_many_at_once_are_one_charge(visitor: Visitor) -> None:
+    """R10, C1: sixteen requests with one key at the same moment; one charge, and nobody gets a server error."""
+    request = visitor.request("safe", "key-1")
+    answers: list[bytes] = []
+    together = threading.Barrier(16)
+
+    def rival() -> None:
+        together.wait(PATIENCE)
+        answers.append(visitor.send(request))
+
+    rivals = [threading.Thread(target=rival) for _ in range(16)]
+    for thread in rivals:
+        thread.start()
+    for thread in rivals:
+        thread.join(PATIENCE)
+    assert visitor.charges("safe") == [AMOUNT]
+    assert len(answers) == 16
+    assert {answer[9:12] for answer in answers} <= {b"201", b"409"}
+
+
+def test_a_client_that_hangs_up_changes_nothing(visitor: Visitor) -> None:
+    """R14, A1: the work of a client that has gone is finished and recorded; its retry gets the answer."""
+    request = visitor.request("safe", "key-1")
+    visitor.send(request, hang_up=True)
+    assert visitor.send(request).startswith(b"HTTP/1.1 201")
+    assert visitor.charges("safe") == [AMOUNT]
+
+
+@pytest.mark.parametrize("lane", ["naive", "safe"])
+def test_half_a_request_is_none(visitor: Visitor, lane: str) -> None:
+    """R9: a body that stops midway charges nothing."""
+    with socket.create_connection(("127.0.0.1", visitor.port), timeout=PATIENCE) as connection:
+        connection.sendall(visitor.request(lane, "key-1", length=200))
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1) == b""
+    assert visitor.charges(lane) == []
+
+
+def test_what_is_no_request_is_cut_off(visitor: Visitor) -> None:
+    """House: noise, and bodies nobody asked for, end their own connection and no other."""
+    for noise in (b"\x16\x03\x01\x02\x00\x01", b"POST / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nHost : x\r\n\r\n"):
+        assert visitor.send(noise + b"\r\n\r\n") == b""
+    assert visitor.send(visitor.request("safe", "key-1", b" " * 200_000)) == b""
+    assert visitor.charges("safe") == []
+    assert visitor.send(visitor.request("safe", "key-1")).startswith(b"HTTP/1.1 201")
+
+
+def test_a_key_is_required(visitor: Visitor) -> None:
+    """R3: the safe endpoint answers 400 to a request without a key, and charges nothing."""
+    request = visitor.request("safe", "key-1").replace(b"Idempotency-Key: key-1\r\n", b"")
+    assert visitor.send(request).startswith(b"HTTP/1.1 400")
+    assert visitor.charges("safe") == []
