@@ -1,15 +1,14 @@
 """A FastAPI application behind twicesafe, with callers, a ledger, and a store whose rows the test can look at."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import Coroutine
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from fastapi import FastAPI, Header, HTTPException
+from fastapi import Depends, FastAPI, Header, HTTPException
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from tests.shells.probe import Reply, post
@@ -97,7 +96,7 @@ class Bank(Service):
             )
         super().__init__(AsyncSqliteStore(self.file, configure=keep_references), **how)
 
-    async def __aenter__(self) -> Bank:
+    async def __aenter__(self) -> Self:
         await self.store.apply_schema()
         return self
 
@@ -116,3 +115,49 @@ class Bank(Service):
 async def insert(connection: Any, amount: int = 1) -> None:
     """The effect, in the transaction."""
     await connection.execute("INSERT INTO ledger VALUES (?, sign(?))", (amount, amount))
+
+
+class RefusedError(Exception):
+    """Mapped to 409 by the application."""
+
+
+def service(**settings) -> Service:
+    """`POST /work` appends its amount to the ledger."""
+    served = Service()
+
+    @served.app.post("/work", status_code=201)
+    @served.safe.operation(**settings)
+    async def work(body: Work) -> dict[str, int]:
+        return served.append(body.amount)
+
+    return served
+
+
+async def answer(how: str, status: int) -> Any:
+    """End an endpoint in the way named."""
+    match how:
+        case "returns":
+            return JSONResponse({"how": how}, status)
+        case "raises":
+            raise HTTPException(status, how)
+        case "mapped":
+            raise RefusedError
+        case _:
+            raise ZeroDivisionError
+
+
+def bank(folder, *, how: str = "returns", status: int = 201, amount: int = 1, **settings) -> Bank:
+    """`POST /work` inserts a row and then ends as told."""
+    served = Bank(folder)
+
+    @served.app.post("/work")
+    @served.safe.operation(effects="transactional", **settings)
+    async def work(body: Work, db: Annotated[Any, Depends(served.safe.connection)]) -> Any:
+        await insert(db, amount)
+        return await answer(how, status)
+
+    @served.app.exception_handler(RefusedError)
+    async def refused(request, error):
+        return JSONResponse({"how": "mapped"}, 409)
+
+    return served
