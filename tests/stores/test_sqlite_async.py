@@ -7,9 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Coroutine, Generator
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 from types import coroutine
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ import pytest
 
 from tests.house.sources import SOURCE
 from tests.stores.claims import ANSWER, BODY, KEY, OTHER_REQUEST, digest_of, wish
+from tests.stores.sqlite_file import BOUND, SOON, File
 from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.lifecycle import Verdict
 from twicesafe.core.record import Effects, RecordState
@@ -26,12 +26,8 @@ from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.sqlite import AsyncSqliteStore
 from twicesafe.stores.sqlite_connection import SqliteConnection
 from twicesafe.stores.steps import Rows, Statement
-from twicesafe.testing import ManualClock
 
 R = TypeVar("R")
-
-BOUND = 30
-SOON = timedelta(milliseconds=50)
 
 
 @coroutine
@@ -53,41 +49,6 @@ def cancelled_at(n: int, work: Coroutine[Any, Any, R]) -> Generator[Any, Any, R]
             yield waited_for
         except BaseException as thrown:
             error = thrown
-
-
-class File:
-    """One file with records and a ledger."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.clock = ManualClock()
-        self.plain = sqlite3.connect(path, isolation_level=None, timeout=BOUND, check_same_thread=False)
-        self.plain.execute("CREATE TABLE ledger (name TEXT NOT NULL)")
-
-    async def store(self, **settings: Any) -> AsyncSqliteStore:
-        """A store with its tables."""
-        store = AsyncSqliteStore(self.path, clock=self.clock, **settings)
-        await store.apply_schema()
-        return store
-
-    def effects(self, name: str = "key") -> int:
-        """Committed effects."""
-        count: int = self.plain.execute("SELECT count(*) FROM ledger WHERE name = ?", (name,)).fetchone()[0]
-        return count
-
-    def is_free(self) -> bool:
-        """Whether nobody holds the write lock for good."""
-        self.plain.execute("BEGIN IMMEDIATE")
-        self.plain.execute("ROLLBACK")
-        return True
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Iterator[File]:
-    """A fresh file."""
-    made = File(tmp_path / "records.db")
-    yield made
-    made.plain.close()
 
 
 async def one(store: AsyncSqliteStore, claim: Claim, *, keep_effects: bool = True) -> Claimed | Existing:
@@ -115,7 +76,7 @@ def test_a_transaction_cancelled_at_any_await_is_whole_or_nothing(file: File, *,
     """A1, R14, R23: cancelled at each await in turn, effect and answer are there or neither; nothing stays locked."""
 
     async def main() -> int:
-        store = await file.store()
+        store = AsyncSqliteStore(file.path, clock=file.clock)
         for n in range(100):
             key = wish(f"key-{n}", effects=Effects.TRANSACTIONAL)
             before = file.effects()
@@ -148,7 +109,7 @@ def test_a_leased_statement_cancelled_at_any_await_stands_or_not(file: File) -> 
     """A1, I1, B6: cancelled at each await in turn, a claim is there or not; asked again, its owner recognises it."""
 
     async def main() -> int:
-        store = await file.store()
+        store = AsyncSqliteStore(file.path, clock=file.clock)
 
         async def exchange(claim: Claim) -> None:
             found = await store.claim(claim)
@@ -194,7 +155,7 @@ def test_a_claim_cancelled_before_its_turn_is_never_made(file: File, monkeypatch
         return once(connection, statement)
 
     async def main() -> None:
-        store = await file.store()
+        store = AsyncSqliteStore(file.path, clock=file.clock)
         monkeypatch.setattr(SqliteConnection, "once", notice)
         file.plain.execute("BEGIN IMMEDIATE")
         leased = asyncio.ensure_future(store.claim(wish("leased")))
@@ -218,7 +179,7 @@ def test_a_handler_cancelled_in_its_statement_rolls_back(file: File) -> None:
     """A1, R16: a handler torn out of its own statement leaves nothing, even where the statement goes on without it."""
 
     async def main() -> None:
-        store = await file.store()
+        store = AsyncSqliteStore(file.path, clock=file.clock)
 
         async def handler() -> None:
             async with store.transaction() as transaction:
@@ -242,7 +203,7 @@ def test_transactions_wait_for_their_turn_or_say_so(file: File) -> None:
     """C8, R21: a transaction that waits too long for another one, of its process or not, errs and changes nothing."""
 
     async def main() -> None:
-        store = await file.store(busy_timeout=SOON)
+        store = AsyncSqliteStore(file.path, clock=file.clock, busy_timeout=SOON)
         async with store.transaction() as holder:
             await holder.begin()
             with pytest.raises(StoreUnavailableError, match="another transaction of this process"):
@@ -264,7 +225,7 @@ def test_replays_wait_for_no_transaction(file: File) -> None:
     """R11, C8: while a transaction holds the write lock, what is decided already is answered at once."""
 
     async def main() -> None:
-        store = await file.store()
+        store = AsyncSqliteStore(file.path, clock=file.clock)
         await one(store, wish("done"))
         async with store.transaction() as holder:
             await holder.begin()
@@ -281,7 +242,9 @@ def test_the_handlers_connection_is_aiosqlites(file: File) -> None:
     """R23: a handler gets an aiosqlite.Connection, prepared as configured, that it cannot commit."""
 
     async def main() -> None:
-        store = await file.store(configure=lambda connection: setattr(connection, "row_factory", sqlite3.Row))
+        store = AsyncSqliteStore(
+            file.path, clock=file.clock, configure=lambda connection: setattr(connection, "row_factory", sqlite3.Row)
+        )
         async with store.transaction() as transaction:
             found = await transaction.claim(wish())
             assert isinstance(found, Claimed)
@@ -312,7 +275,7 @@ def test_a_handler_that_closes_its_connection_harms_only_itself(file: File) -> N
     """R23: a connection closed inside the handler is an error of that transaction; the next one has another."""
 
     async def main() -> None:
-        store = await file.store()
+        store = AsyncSqliteStore(file.path, clock=file.clock)
         for complete in (True, False):
             async with store.transaction() as transaction:
                 found = await transaction.claim(wish())
@@ -336,7 +299,6 @@ def test_a_handler_that_closes_its_connection_harms_only_itself(file: File) -> N
 def test_a_store_goes_from_loop_to_loop(file: File) -> None:
     """R42: one store serves one event loop after another, as in a command that runs several."""
     store = AsyncSqliteStore(file.path, clock=file.clock)
-    asyncio.run(store.apply_schema())
 
     async def rivals(n: int) -> None:
         await asyncio.gather(*(one(store, wish(f"key-{n}-{m}")) for m in range(5)))
@@ -352,7 +314,7 @@ def test_a_closed_store_says_so(file: File) -> None:
     """R42: closing twice is fine; afterwards every call says that the store is closed, and none hangs."""
 
     async def main() -> None:
-        store = await file.store()
+        store = AsyncSqliteStore(file.path, clock=file.clock)
         await one(store, wish())
         await store.aclose()
         await store.aclose()
