@@ -59,6 +59,8 @@ _COMMON: Final = (
 )
 """Weights of the faults that any attempt may meet. A lost answer is the classic, so it comes most often."""
 
+_TIMEOUTS: Final = frozenset({Fault.SLOW_HANDLER, Fault.ANSWER_DELAYED})
+
 _FIRST_FAULT: Final = 0.4
 """The share of intents whose first attempt meets a common fault."""
 _NEXT_FAULT: Final = 0.3
@@ -82,7 +84,7 @@ class Planned(NamedTuple):
 class Intent:
     """One payment somebody wants, once. `faults` meet its attempts in order; `copies` of it are sent in parallel.
 
-    An `impatient` client waits less for each answer, because it is to meet a slow handler.
+    An `impatient` client waits less for each answer, because it is to meet a time-out.
     """
 
     number: int
@@ -98,6 +100,13 @@ class BlowKind(StrEnum):
 
     SIGKILL = "sigkill"
     DATABASE_RESTART = "database_restart"
+
+
+PARALLEL_DUPLICATE: Final = "parallel_duplicate"
+"""A further copy of an intent, sent at the same time as the first."""
+
+KINDS: Final = (*sorted([*Fault, *BlowKind, PARALLEL_DUPLICATE]),)
+"""What a report counts. Those named after SIGKILL's are among `sigkill` too."""
 
 
 class Blow(NamedTuple):

@@ -21,9 +21,13 @@ class Settings:
 
 @dataclass(slots=True)
 class Standing:
-    """How far it is; kept up to date while it runs."""
+    """How far it is, kept up to date while it runs: intents done of those that the phase is about."""
 
     total: int
     done: int = 0
     phase: str = "starting"
     faults: Callable[[], Counter[str]] = field(default=Counter)
+
+    def begin(self, phase: str, total: int) -> None:
+        """The next phase."""
+        self.phase, self.total, self.done = phase, total, 0

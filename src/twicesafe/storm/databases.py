@@ -1,0 +1,111 @@
+"""The databases a storm can run on: a SQLite file, a private PostgreSQL server, or one that somebody else runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from twicesafe.errors import ConfigurationError
+from twicesafe.stores.postgresql import DEFAULT_POOL_SIZE, without_password
+from twicesafe.storm.fleet import Fleet
+from twicesafe.storm.ledger import Ledger
+from twicesafe.storm.ledger_sqlite import SqliteLedger
+from twicesafe.storm.postgresql import PrivatePostgreSQL
+
+
+class Database(Protocol):
+    """Where the records and the ledger are."""
+
+    @property
+    def url(self) -> str:
+        """For the servers. It may hold a password."""
+
+    @property
+    def name(self) -> str:
+        """For the report. It holds none."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of the report should know."""
+
+    async def restart(self, fleet: Fleet, way: int) -> bool:
+        """Restart it under its users, in one of its ways; False where that cannot be done."""
+
+
+class SqliteFile:
+    """A file has no server: to restart it means that every process that has it open ends, and opens it anew."""
+
+    def __init__(self, name: str, file: Path) -> None:
+        self.name = name
+        self.url = f"sqlite:///{file}"
+        self.remarks = ()
+
+    async def restart(self, fleet: Fleet, way: int) -> bool:  # noqa: ARG002 - there is one way
+        await fleet.restart_all()
+        return True
+
+
+class OwnPostgreSQL:
+    """A private server, stopped in good order and crashed by turns."""
+
+    def __init__(self, server: PrivatePostgreSQL) -> None:
+        self.name = "postgresql"
+        self.url = server.url
+        self.remarks = ()
+        self._server = server
+
+    async def restart(self, fleet: Fleet, way: int) -> bool:  # noqa: ARG002 - the servers stay and have to cope
+        await asyncio.to_thread(self._server.restart, "immediate" if way % 2 else "fast")
+        return True
+
+
+class GivenPostgreSQL:
+    """Somebody else's server, which is left alone."""
+
+    def __init__(self, url: str) -> None:
+        self.name = without_password(url)
+        self.url = url
+        self.remarks = (f"the database was not restarted: {self.name} is not the storm's to restart",)
+
+    async def restart(self, fleet: Fleet, way: int) -> bool:  # noqa: ARG002
+        return False
+
+
+@asynccontextmanager
+async def database(store: str, folder: Path, servers: int) -> AsyncIterator[Database]:
+    """The database that `store` names, for so many servers. What is temporary of it ends with the block."""
+    scheme = store.partition(":")[0]
+    if store == "sqlite":
+        yield SqliteFile(store, folder / "storm.sqlite3")
+    elif scheme == "sqlite":
+        yield SqliteFile(store, file_of(store))
+    elif store == "postgresql":
+        server = PrivatePostgreSQL({"max_connections": str(40 + 2 * DEFAULT_POOL_SIZE * servers)})
+        try:
+            await asyncio.to_thread(server.start)
+            yield OwnPostgreSQL(server)
+        finally:
+            await asyncio.to_thread(server.stop)
+    elif scheme in ("postgresql", "postgres"):
+        yield GivenPostgreSQL(store)
+    else:
+        raise ConfigurationError(
+            f"a storm runs on `sqlite`, `postgresql`, or a URL of either, not on {without_password(store)!r}"
+        )
+
+
+def ledger_in(url: str) -> Ledger:
+    """The ledger in the database at `url`."""
+    if url.startswith("sqlite:"):
+        return SqliteLedger(file_of(url))
+    from twicesafe.storm.ledger_postgresql import PostgresqlLedger  # a storm on SQLite needs no driver of PostgreSQL's
+
+    return PostgresqlLedger(url)
+
+
+def file_of(url: str) -> Path:
+    """The file that a sqlite:/// URL names."""
+    return Path(url.removeprefix("sqlite:///"))

@@ -1,0 +1,179 @@
+"""One storm from beginning to end: set up, break, calm down, ask every key once more, count."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkstemp
+from typing import Final, NamedTuple
+
+from twicesafe.stores.urls import open_async_store
+from twicesafe.storm import census
+from twicesafe.storm.census import Ending, Report, Told
+from twicesafe.storm.clients import IMPATIENT, Clients
+from twicesafe.storm.databases import Database, database, ledger_in
+from twicesafe.storm.fleet import Fleet
+from twicesafe.storm.plan import KINDS, PARALLEL_DUPLICATE, BlowKind, Intent, Plan, draw
+from twicesafe.storm.proxy import FaultProxy
+from twicesafe.storm.settings import Settings, Standing
+
+SLOW_HANDLER: Final = IMPATIENT * 1.3
+"""How long a slow handler takes: its client, an impatient one, has gone by then."""
+PATIENCE: Final = timedelta(seconds=60)
+"""How long a client keeps asking about one intent while it storms."""
+FINAL_PATIENCE: Final = timedelta(seconds=30)
+"""How long it asks about each key when all is calm: several times the lease of the storm's operation."""
+
+
+class Outcome(NamedTuple):
+    """The numbers, and what a reader should know of how they came about."""
+
+    report: Report
+    remarks: tuple[str, ...]
+
+
+async def run(settings: Settings, standing: Standing) -> Outcome:
+    """Run the storm that `settings` describe. StormError or another TwicesafeError where it cannot be run.
+
+    Whatever it started has ended when this returns or raises, cancelled or not.
+    """
+    began = time.monotonic()
+    plan = draw(settings.seed, settings.intents)
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="twicesafe-storm-", ignore_cleanup_errors=True)))
+        base = await stack.enter_async_context(database(settings.store, folder, settings.servers))
+        ledger = await stack.enter_async_context(ledger_in(base.url))
+        await ledger.create()
+        if not settings.naive:
+            store = open_async_store(base.url)
+            stack.push_async_callback(store.aclose)
+            await store.apply_schema()
+        proxy = FaultProxy()
+        fleet = Fleet(
+            settings.servers,
+            {"store": base.url, "naive": settings.naive, "slow": SLOW_HANDLER.total_seconds()},
+            log := folder / "servers.log",
+            proxy.struck,
+        )
+        stack.push_async_callback(fleet.close)
+        stack.push_async_callback(proxy.close)
+        await fleet.start()
+        await proxy.start(fleet.pick)
+        storm = _Storm(plan, settings, base, fleet, proxy, standing)
+        try:
+            told = await storm.to_the_end()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        payments = await ledger.payments(storm.name)
+        findings = census.take(payments, told)
+        report = Report(
+            intents=settings.intents,
+            attempts=proxy.attempts,
+            **findings._asdict(),
+            faults={kind: storm.faults()[kind] for kind in KINDS},
+            store=base.name,
+            seed=settings.seed,
+            seconds=round(time.monotonic() - began, 2),
+        )
+        remarks = base.remarks if settings.naive else (*base.remarks, *_misgivings(report, log))
+    return Outcome(report, remarks)
+
+
+def _misgivings(report: Report, log: Path) -> Iterator[str]:
+    """What should not have happened behind twicesafe, and where to read more about it."""
+    text = log.read_text(errors="replace")
+    errors = text.count("Exception in ASGI application")
+    if errors:
+        yield f"the servers met {errors} unexpected errors"
+    if errors or not report.clean:
+        descriptor, kept = mkstemp(prefix="twicesafe-storm-", suffix=".log", text=True)
+        with open(descriptor, "w") as file:  # noqa: PTH123 - a descriptor has no path
+            file.write(text)
+        yield f"the servers' log is kept in {kept}"
+
+
+class _Storm:
+    """The clients, the blows, and the rule between them: no intent begins before the blows that are to precede it."""
+
+    def __init__(
+        self, plan: Plan, settings: Settings, base: Database, fleet: Fleet, proxy: FaultProxy, standing: Standing
+    ) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._database = base
+        self._fleet = fleet
+        self._proxy = proxy
+        self._standing = standing
+        self._over = 0
+        self._moved = asyncio.Condition()
+        self._counts: Counter[str] = Counter()
+        self._clients = Clients(proxy.port)
+
+    @property
+    def name(self) -> str:
+        """What tells this run's rows in the ledger from another's."""
+        return self._clients.run
+
+    def faults(self) -> Counter[str]:
+        """What was done so far, by kind."""
+        return self._counts + self._proxy.faults + self._fleet.deaths
+
+    async def to_the_end(self) -> list[Told]:
+        """What the clients were told of intents 0, 1, 2 ... once all was calm again."""
+        self._standing.faults = self.faults
+        for intent in self._plan.intents:
+            self._proxy.expect(self._clients.key(intent), intent.faults)
+        async with self._clients:
+            self._standing.begin("storm", len(self._plan.intents))
+            told: dict[int, Told] = {}
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._strike())
+                waiting = iter(self._plan.intents)
+                for _ in range(self._settings.clients):
+                    tasks.create_task(self._client(waiting, told))
+            self._proxy.calm()
+            asked = [intent for intent in self._plan.intents if self._worth_asking(told[intent.number])]
+            self._standing.begin("final round", len(asked))
+            async with asyncio.TaskGroup() as tasks:
+                waiting = iter(asked)
+                for _ in range(self._settings.clients):
+                    tasks.create_task(self._last_words(waiting, told))
+        return [told[intent.number] for intent in self._plan.intents]
+
+    def _worth_asking(self, told: Told) -> bool:
+        """Behind twicesafe every key is asked once more. Without it asking again would only add to the damage."""
+        return not self._settings.naive or told.ending is not Ending.SUCCESS
+
+    async def _client(self, waiting: Iterator[Intent], told: dict[int, Told]) -> None:
+        for intent in waiting:
+            before = sum(1 for blow in self._plan.blows if blow.before <= intent.number)
+            async with self._moved:
+                await self._moved.wait_for(lambda: self._over >= before)  # noqa: B023 - awaited here
+            self._counts[PARALLEL_DUPLICATE] += intent.copies - 1
+            told[intent.number] = await self._clients.pay(intent, PATIENCE)
+            async with self._moved:
+                self._standing.done += 1
+                self._moved.notify_all()
+
+    async def _last_words(self, waiting: Iterator[Intent], told: dict[int, Told]) -> None:
+        for intent in waiting:
+            told[intent.number] = told[intent.number].then(await self._clients.ask_again(intent, FINAL_PATIENCE))
+            self._standing.done += 1
+
+    async def _strike(self) -> None:
+        for blow in self._plan.blows:
+            async with self._moved:
+                await self._moved.wait_for(lambda: self._standing.done >= blow.after)  # noqa: B023 - awaited here
+            await asyncio.sleep(blow.delay)
+            if blow.kind is BlowKind.SIGKILL:
+                await self._fleet.kill(blow.victim)
+            elif await self._database.restart(self._fleet, blow.victim):
+                self._counts[blow.kind] += 1
+            async with self._moved:
+                self._over += 1
+                self._moved.notify_all()

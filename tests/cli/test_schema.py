@@ -1,0 +1,84 @@
+"""`twicesafe schema`: the tables are made, printed, and refused where they are another release's."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import asyncpg
+
+from tests.cli.running import twicesafe
+from tests.servers.postgresql import PostgresqlServer
+
+
+def tables_in(file: Path) -> set[str]:
+    with closing(sqlite3.connect(file)) as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+
+def test_applying_makes_the_tables_and_again_changes_nothing(tmp_path: Path) -> None:
+    """House: a missing file is made with its tables; a second run leaves everything as it is."""
+    file = tmp_path / "shop.db"
+    first = twicesafe("schema", "apply", "--store", f"sqlite:///{file}")
+    made = tables_in(file)
+    second = twicesafe("schema", "apply", "--store", f"sqlite:///{file}")
+    assert {name for name in made if name.startswith("twicesafe")} >= {"twicesafe_schema"}
+    assert tables_in(file) == made
+    assert (first.status, second.status) == (0, 0)
+    assert first.out == second.out
+    assert str(file) in first.out
+
+
+def test_what_is_printed_makes_the_same_tables(tmp_path: Path) -> None:
+    """House: the printed script leaves what applying leaves, and applying then finds nothing to do."""
+    applied, scripted = tmp_path / "applied.db", tmp_path / "scripted.db"
+    twicesafe("schema", "apply", "--store", f"sqlite:///{applied}")
+    with closing(sqlite3.connect(scripted)) as connection:
+        connection.executescript(twicesafe("schema", "print", "--store", "sqlite").out)
+    assert tables_in(scripted) == tables_in(applied)
+    assert twicesafe("schema", "apply", "--store", f"sqlite:///{scripted}").status == 0
+
+
+def test_tables_of_a_newer_release_are_refused(tmp_path: Path) -> None:
+    """House: tables that a newer release made are left alone, and one line says to upgrade."""
+    file = tmp_path / "shop.db"
+    twicesafe("schema", "apply", "--store", f"sqlite:///{file}")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("INSERT INTO twicesafe_schema (version, applied_at) VALUES (9999, 0)")
+    ran = twicesafe("schema", "apply", "--store", f"sqlite:///{file}")
+    assert (ran.status, ran.out) == (2, "")
+    assert "9999" in ran.err and "upgrade twicesafe" in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_json_says_which_store_and_which_version(tmp_path: Path) -> None:
+    """House: for machines, one object."""
+    ran = twicesafe("schema", "apply", "--store", f"sqlite:///{tmp_path}/shop.db", "--json")
+    assert ran.status == 0
+    assert ran.json == {"store": f"sqlite:///{tmp_path}/shop.db", "dialect": "sqlite", "version": ran.json["version"]}
+    assert ran.json["version"] >= 1
+
+
+def test_postgresql(postgresql_server: PostgresqlServer) -> None:
+    """House: on PostgreSQL the same; the printed script can be applied by other means."""
+    dsn, other = postgresql_server.create_database(), postgresql_server.create_database()
+    ran = twicesafe("schema", "apply", "--store", dsn, "--json")
+    printed = twicesafe("schema", "print", "--store", other)
+
+    async def tables() -> list[set[str]]:
+        found = []
+        for database, script in ((dsn, None), (other, printed.out)):
+            connection = await asyncpg.connect(database)
+            if script is not None:
+                await connection.execute(script)
+            rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+            found.append({row["tablename"] for row in rows})
+            await connection.close()
+        return found
+
+    applied, scripted = asyncio.run(tables())
+    assert "twicesafe_schema" in applied
+    assert applied == scripted
+    assert (ran.status, ran.json["dialect"]) == (0, "postgresql")

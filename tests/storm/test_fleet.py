@@ -1,0 +1,76 @@
+"""The fleet: server processes that are killed and come back, and a count of deaths that tells the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from twicesafe.storm.errors import StormError
+from twicesafe.storm.fleet import Fleet
+
+
+def with_fleet(folder: Path, act: Callable[[Fleet], Awaitable[None]], *, naive: bool = True) -> None:
+    """Run `act` with a fleet of two servers on a new file, bounded."""
+
+    async def run() -> None:
+        settings = {"store": f"sqlite:///{folder}/ledger.sqlite3", "naive": naive, "slow": 0.0}
+        fleet = Fleet(2, settings, folder / "servers.log", struck=lambda key: None)
+        try:
+            async with asyncio.timeout(60):
+                await fleet.start()
+                await act(fleet)
+        finally:
+            await fleet.close()
+
+    asyncio.run(run())
+
+
+async def answer(port: int) -> bytes:
+    """The status line that the server on `port` answers nonsense with: it is there."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"nonsense\r\n\r\n")
+    line = await reader.readline()
+    writer.close()
+    return line
+
+
+def test_a_killed_server_is_counted_and_comes_back(tmp_path: Path) -> None:
+    """R42: SIGKILL hits a process that was serving, is counted once, and another server takes its place."""
+
+    async def act(fleet: Fleet) -> None:
+        before = {await fleet.pick() for _ in range(4)}
+        assert len(before) == 2
+        for victim in range(3):
+            await fleet.kill(victim)
+        assert fleet.deaths == {"sigkill": 3}
+        assert (await answer(await fleet.pick())).startswith(b"HTTP/1.1 ")
+
+    with_fleet(tmp_path, act)
+
+
+def test_all_servers_end_and_start_together(tmp_path: Path) -> None:
+    """R42: all are gone before the first starts again, so that nobody holds the file open; no kill is counted."""
+
+    async def act(fleet: Fleet) -> None:
+        before = {await fleet.pick() for _ in range(4)}
+        await fleet.restart_all()
+        for port in before:
+            with pytest.raises(ConnectionRefusedError):
+                await answer(port)
+        assert (await answer(await fleet.pick())).startswith(b"HTTP/1.1 ")
+        assert fleet.deaths == {}
+
+    with_fleet(tmp_path, act)
+
+
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """House: a server without its tables does not start, and the storm ends with what it said."""
+
+    async def act(fleet: Fleet) -> None:
+        raise AssertionError("it has started")
+
+    with pytest.raises(StormError, match=r"(?s)does not start.*run `twicesafe schema apply"):
+        with_fleet(tmp_path, act, naive=False)
