@@ -190,10 +190,11 @@ def derived_key(name: str, *parts: str | int | UUID) -> str:
     an id that came by an address is text and the same id from a database is a number. Whatever is missing is refused:
     None, "" or 0 parts would give all intents without an id one key. InvalidKeyError.
     """
-    if not isinstance(name, str) or not name or not parts:
+    given: tuple[object, ...] = (name, *parts)
+    if not isinstance(given[0], str) or not name or not parts:
         raise InvalidKeyError("a derived key needs a name and at least one part that identifies the intent")
     pieces = [name.encode("utf-8")]
-    for part in parts:
+    for part in given[1:]:
         if isinstance(part, bool) or not isinstance(part, (str, int, UUID)) or part == "":
             raise InvalidKeyError(
                 f"a part of a derived key must be a non-empty string, a whole number or a UUID, "

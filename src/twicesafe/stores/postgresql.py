@@ -48,9 +48,10 @@ def without_password(dsn: str) -> str:
 
 def seconds(timeout: timedelta) -> float:
     """ConfigurationError unless it is a wait that comes to an end."""
-    if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
-        raise ConfigurationError(f"timeout must be a timedelta above 0, not {timeout!r}")
-    return timeout.total_seconds()
+    given: object = timeout
+    if not isinstance(given, timedelta) or given <= timedelta(0):
+        raise ConfigurationError(f"timeout must be a timedelta above 0, not {given!r}")
+    return given.total_seconds()
 
 
 def in_doubt(statement: Statement, *, in_transaction: bool) -> bool:
