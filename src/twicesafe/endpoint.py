@@ -1,4 +1,4 @@
-"""What kind of callable an endpoint is, and how it is shown to a framework that reads signatures."""
+"""What kind of callable an endpoint is, what it depends on, and how a framework that reads signatures sees it."""
 
 from __future__ import annotations
 
@@ -39,6 +39,24 @@ def signature(*parameters: Parameter, returns: Any = None) -> Signature:
     """A signature for a framework that passes everything by name. `returns` None is no annotation."""
     named = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
     return Signature(named, return_annotation=Signature.empty if returns is None else returns)
+
+
+def reaches(dependant: Any, call: Callable[..., Any]) -> bool:
+    """Whether resolving a dependant, FastAPI's or one like it, calls `call`."""
+    below = [] if dependant is None else dependant.dependencies
+    return any(needed.call is call or reaches(needed, call) for needed in below)
+
+
+def left_late(dependant: Any, call: Callable[..., Any]) -> str | None:
+    """The name of a dependency that builds on `call` and is left only after the answer was sent, if there is one."""
+    for needed in dependant.dependencies:
+        if reaches(needed, call):
+            # Before there were scopes, FastAPI left dependencies before it sent anything.
+            late = yields(needed.call) and getattr(needed, "scope", "function") != "function"
+            found = name_of(needed.call) if late else left_late(needed, call)
+            if found is not None:
+                return found
+    return None
 
 
 def name_of(endpoint: object) -> str:

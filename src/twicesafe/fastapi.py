@@ -39,7 +39,7 @@ from twicesafe.core.exchange import Answer, Propagate, Result
 from twicesafe.core.keys import PUBLIC, Scope
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.record import Effects
-from twicesafe.endpoint import check_methods, is_async, name_of, signature, yields, yields_async
+from twicesafe.endpoint import check_methods, is_async, left_late, name_of, reaches, signature, yields, yields_async
 from twicesafe.errors import ConfigurationError, RequestError
 from twicesafe.keyed import ASGIApp, ASGIScope, KeyedRequest, Receive, Send, Shared
 from twicesafe.observe import Observer, log_events
@@ -174,7 +174,7 @@ class Idempotency:
         early = [
             str(needed.name)
             for needed in own.dependencies
-            if needed.call is not self.connection and _reaches(needed, self.connection)
+            if needed.call is not self.connection and reaches(needed, self.connection)
         ]
         self._check_connection(endpoint, operation, own, asked=bool(injected or early))
         request_name = own.request_param_name or REQUEST
@@ -222,6 +222,12 @@ class Idempotency:
         self, endpoint: Callable[..., Any], operation: Operation, own: Dependant, *, asked: bool
     ) -> None:
         name = operation.name
+        late = left_late(own, self.connection)
+        if late is not None:
+            raise ConfigurationError(
+                f"{late!r} builds on the connection and yields, but it is left after the answer was sent, when the "
+                f'transaction has ended: write Depends({late}, scope="function")'
+            )
         if operation.policy.effects is not Effects.TRANSACTIONAL:
             if asked:
                 raise ConfigurationError(f'{name!r} asks for the connection: declare it effects="transactional"')
@@ -229,7 +235,7 @@ class Idempotency:
             raise ConfigurationError(
                 f"{name!r} is transactional, and its connection belongs to the event loop: make it `async def`"
             )
-        elif not (asked or own.request_param_name or _reaches(own, self.current)):
+        elif not (asked or own.request_param_name or reaches(own, self.current)):
             raise ConfigurationError(
                 f"{name!r} is transactional and never asks for the connection, so its effects would not be in the "
                 "transaction: take it with Depends(safe.connection)"
@@ -327,7 +333,7 @@ class Idempotency:
             if here is not None:
                 check_methods(here, getattr(route, "methods", None) or set())
             transactional = here is not None and here.policy.effects is Effects.TRANSACTIONAL
-            if not transactional and _reaches(getattr(route, "dependant", None), self.connection):
+            if not transactional and reaches(getattr(route, "dependant", None), self.connection):
                 raise ConfigurationError(f"{route.path} asks for the connection and is no transactional operation")
         self._document_app()
         self._seen_whole = True
@@ -366,12 +372,6 @@ def _caller(scope: object) -> tuple[Parameter, ...]:
             f"scope must give a str that identifies the caller, not {given.__name__}: return its id, as text"
         )
     return (Parameter(CALLER, Parameter.KEYWORD_ONLY, default=found),)
-
-
-def _reaches(dependant: Dependant | None, call: Callable[..., Any]) -> bool:
-    """Whether resolving `dependant` calls `call`."""
-    below = [] if dependant is None else dependant.dependencies
-    return any(needed.call is call or _reaches(needed, call) for needed in below)
 
 
 def _each_route(routes: Iterable[Any]) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 
-from tests.shells.service import Bank, Service, run
+from tests.shells.service import Bank, Service, insert, run
 from twicesafe import PUBLIC, Policy
 from twicesafe.errors import ConfigurationError
 from twicesafe.fastapi import Idempotency
@@ -256,6 +256,39 @@ def test_how_a_transactional_endpoint_gets_its_connection(tmp_path):
     @served.safe.operation(effects="transactional")
     async def by_repository(db: Annotated[Any, Depends(repository)]) -> AsyncIterator[Any]:
         yield db
+
+
+def test_a_dependency_that_is_left_after_the_transaction_has_ended(tmp_path):
+    """H2, R23: a dependency with `yield` on top of the connection has to be left before the answer is sent."""
+
+    async def trial():
+        async with Bank(tmp_path) as served:
+
+            async def session(db: Annotated[Any, Depends(served.safe.connection)]) -> AsyncIterator[list[int]]:
+                pending: list[int] = []
+                yield pending
+                for amount in pending:
+                    await insert(db, amount)
+
+            def repository(pending: Annotated[Any, Depends(session)]) -> Any: ...
+
+            for early in (session, repository):
+                with pytest.raises(ConfigurationError, match=r"'session'.*scope=\"function\""):
+
+                    @served.safe.operation(effects="transactional")
+                    async def late(pending: Annotated[Any, Depends(early)]) -> None: ...
+
+            @served.app.post("/work")
+            @served.safe.operation(effects="transactional")
+            async def work(pending: Annotated[list[int], Depends(session, scope="function")]) -> dict[str, int]:
+                pending.append(7)
+                return {}
+
+            replies = [await served.post() for _ in range(2)]
+            assert served.rows() == [7]
+            assert [reply.replayed for reply in replies] == [False, True]
+
+    run(trial())
 
 
 def test_the_connection_on_a_route_that_is_no_operation(tmp_path):

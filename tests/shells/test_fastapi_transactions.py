@@ -180,7 +180,9 @@ def test_a_replay_found_by_a_dependency_ends_the_request_whatever_stands_between
 
             @served.app.post("/work", status_code=201, dependencies=[Depends(tasks)])
             @served.safe.operation(effects="transactional")
-            async def work(_: Annotated[None, Depends(meddling)], db: Annotated[Any, Depends(session)]) -> dict:
+            async def work(
+                _: Annotated[None, Depends(meddling)], db: Annotated[Any, Depends(session, scope="function")]
+            ) -> dict:
                 await insert(db)
                 return {"n": 1}
 
