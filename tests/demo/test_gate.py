@@ -2,63 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import secrets
 import socket
 import threading
-import urllib.request
-from uuid import uuid4
 
 import pytest
 
 from tests.demo.service import PATIENCE, Demo
+from tests.demo.visitor import Visitor
 
 pytestmark = pytest.mark.xdist_group("demo")
 
 AMOUNT = 84_00
-
-
-class Visitor:
-    """Somebody without a browser."""
-
-    def __init__(self, service: Demo) -> None:
-        self.service = service
-        self.shopper = secrets.token_hex(16)
-        self.port = int(service.url.rpartition(":")[2])
-
-    def request(self, lane: str, key: str, body: bytes | None = None, *lines: str, length: int | None = None) -> bytes:
-        """A payment as bytes."""
-        content = json.dumps({"cart": str(uuid4()), "espresso": 2, "moka": 1}).encode() if body is None else body
-        head = [
-            f"POST /{lane}/charges HTTP/1.1", "Host: 127.0.0.1", f"Cookie: shopper={self.shopper}",
-            "Content-Type: application/json", f"Idempotency-Key: {key}", "X-Request-Id: by-hand",
-            f"Content-Length: {len(content) if length is None else length}", *lines,
-        ]  # fmt: skip
-        return "\r\n".join(head).encode() + b"\r\n\r\n" + content
-
-    def send(self, request: bytes, *, hang_up: bool = False) -> bytes:
-        """Everything that comes back, nothing where the connection is cut. With `hang_up` nobody waits for it."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
-            answer = b""
-            try:
-                connection.sendall(request)
-                while not hang_up and (piece := connection.recv(65536)):
-                    answer += piece
-            except ConnectionError:
-                return b""
-            return answer
-
-    def arm(self, key: str, *faults: str) -> None:
-        """Throw the switches for one key."""
-        request = urllib.request.Request(
-            f"{self.service.url}/demo/faults",
-            data=json.dumps({"key": key, "faults": faults}).encode(),
-            headers={"cookie": f"shopper={self.shopper}"},
-        )
-        urllib.request.urlopen(request, timeout=PATIENCE).close()
-
-    def charges(self, lane: str) -> list[int]:
-        return self.service.charges(lane, self.shopper)
 
 
 @pytest.fixture

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import signal
 import socket
+import sqlite3
 import time
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.demo.service import PATIENCE, alive, demo, free_port
+from tests.demo.visitor import Visitor
+from twicesafe.demo import serve
+from twicesafe.errors import ConfigurationError, TwicesafeError
 
 pytestmark = pytest.mark.xdist_group("demo")
 
@@ -72,3 +77,37 @@ def test_no_server_outlives_a_demo_that_was_killed(tmp_path: Path) -> None:
         assert len(children) == 2
         assert running.stop(signal.SIGKILL) == -signal.SIGKILL
         assert eventually(children)
+
+
+@pytest.mark.parametrize("name", ["missing/payments.db", "payments.txt"])
+def test_a_file_that_can_be_no_ledger_is_refused(tmp_path: Path, name: str) -> None:
+    """Demo: a folder that is not there, or a file of another kind, is named in one error before anything starts."""
+    (tmp_path / "payments.txt").write_text("not a database, but a text of some length\n" * 50)
+    with pytest.raises(ConfigurationError, match="the ledger cannot be kept in"):
+        serve(0, tmp_path / name)
+
+
+def test_a_server_that_cannot_start_ends_the_demo(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Demo: it does not try for ever; it says which server failed, after what that one said itself."""
+    file = tmp_path / "payments.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE VIEW twicesafe_records AS SELECT 1")
+    with pytest.raises(TwicesafeError, match="the safe server could not start"):
+        serve(0, file)
+    assert "twicesafe" in capfd.readouterr().err
+
+
+def test_a_ledger_is_kept_in_the_file_it_was_given(tmp_path: Path) -> None:
+    """Demo, I5: what one run has charged is remembered by the next, and so is the key it was charged under."""
+    with demo(tmp_path) as running:
+        visitor = Visitor(running)
+        request = visitor.request("safe", "key-1")
+        assert visitor.send(request).startswith(b"HTTP/1.1 201")
+        assert running.stop() == 0
+    with demo(tmp_path) as running:
+        again = Visitor(running)
+        again.shopper = visitor.shopper
+        answer = again.send(request)
+        assert again.charges("safe") == [84_00]
+        assert b"idempotent-replayed: true" in answer
+    assert {path.name for path in tmp_path.iterdir()} == {"payments.db", "payments-naive.db"}

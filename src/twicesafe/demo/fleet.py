@@ -14,12 +14,13 @@ from typing import Final
 
 from twicesafe.demo.lanes import Lane
 from twicesafe.demo.scene import Passing, Scene
+from twicesafe.errors import TwicesafeError
 
 GRACE: Final = 5.0
 """Seconds between SIGTERM and SIGKILL when the demo ends."""
 
 
-class ServerFailedError(RuntimeError):
+class ServerFailedError(TwicesafeError):
     """A server process could not be started; what it said is on standard error."""
 
 
@@ -60,7 +61,7 @@ class LaneServer:
                     self._up.clear()
                     await _end(process)
                 if not was_up:
-                    raise ServerFailedError(f"the {self._lane} server stopped before it could serve")
+                    raise ServerFailedError(f"the {self._lane} server could not start; what it said is above")
                 self._scene.down(self._lane)
 
     async def _start(self, reports: int) -> Process:

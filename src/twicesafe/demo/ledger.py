@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from twicesafe.demo.lanes import Lane
+from twicesafe.errors import ConfigurationError
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS charges (
@@ -48,12 +49,18 @@ def ledger_file(lane: Lane, file: Path) -> Path:
 
 
 class Ledger:
-    """Makes a ledger where there is none, and reads it while others write: a reader waits for nobody."""
+    """Makes a ledger where there is none, and reads it while others write: a reader waits for nobody.
+
+    ConfigurationError where the file can be no ledger.
+    """
 
     def __init__(self, file: Path) -> None:
-        with closing(sqlite3.connect(file)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(SCHEMA)
+        try:
+            with closing(sqlite3.connect(file)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(SCHEMA)
+        except sqlite3.Error as error:
+            raise ConfigurationError(f"the ledger cannot be kept in {file}: {error}") from error
         self._connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
 
     def charges(self, shopper: str) -> list[Charge]:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 
 
 def serve(application: Any, listening: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT, as the process's main business."""
-    uvicorn.Server(_config(application)).run(sockets=[listening])
+    uvicorn.Server(_config(application, lifespan="on")).run(sockets=[listening])
 
 
 class Embedded(uvicorn.Server):
     """A server that lives in the event loop of a program with other business, which also minds the signals."""
 
     def __init__(self, application: Any) -> None:
-        super().__init__(_config(application))
+        super().__init__(_config(application, lifespan="off"))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -27,8 +27,14 @@ class Embedded(uvicorn.Server):
         yield
 
 
-def _config(application: Any) -> uvicorn.Config:
+def _config(application: Any, *, lifespan: Literal["on", "off"]) -> uvicorn.Config:
     # h11, because what it answers to a request that asks for it ends with the connection: the gate relies on that.
     return uvicorn.Config(
-        application, http="h11", ws="none", log_level="warning", server_header=False, timeout_graceful_shutdown=2
+        application,
+        lifespan=lifespan,
+        http="h11",
+        ws="none",
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=2,
     )

@@ -36,8 +36,9 @@ def run(port: int, file: Path | None) -> None:
             file = Path(stack.enter_context(folder)) / "payments.db"
         try:
             asyncio.run(_run(port, file))
-        except* ServerFailedError as failed:
-            sys.exit(f"{failed.exceptions[0]}; what it said is above.")
+        except BaseExceptionGroup as failures:
+            failed = failures.subgroup(ServerFailedError)
+            raise failures if failed is None else failed.exceptions[0] from None
 
 
 async def _run(port: int, file: Path) -> None:
