@@ -8,6 +8,9 @@ from typing import Any, Final
 BY_ROUTERS: Final = frozenset({307, 404, 405})
 """What a router answers by itself: the other spelling of the path, nothing there, not by this method."""
 
+LAYERS: Final = 50
+"""How many middlewares may stand around a mounted router; further in, nothing is certain."""
+
 
 def entered(scope: MutableMapping[str, Any], status: int) -> bool | None:
     """False where a router answered because none of its routes is for this request, None where that is not certain.
@@ -18,7 +21,9 @@ def entered(scope: MutableMapping[str, Any], status: int) -> bool | None:
     if status not in BY_ROUTERS:
         return None
     last: Any = scope.get("endpoint", scope.get("router"))
-    while not hasattr(last, "routes") and hasattr(last, "app"):
+    for _ in range(LAYERS):
+        if hasattr(last, "routes") or not hasattr(last, "app"):
+            break
         last = last.app
     routes = getattr(last, "routes", None)
     if routes is None or any(route.matches(scope)[0].name == "FULL" for route in routes):

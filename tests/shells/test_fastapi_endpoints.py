@@ -2,6 +2,7 @@
 
 import threading
 from functools import wraps
+from types import ModuleType
 from typing import Annotated
 
 import pytest
@@ -122,6 +123,42 @@ def test_endpoints_may_be_of_any_form(form):
         assert reply.replayed
         if form == "decorated":
             assert ["body"] in seen
+
+    run(trial())
+
+
+LATER = """
+from __future__ import annotations
+from typing import Annotated
+from fastapi import Depends
+from tests.shells.service import Service, Work
+from twicesafe.fastapi import KeyedRequest
+
+served = Service()
+
+class Amount:
+    def __init__(self, body: Work) -> None:
+        self.amount = body.amount
+
+@served.app.post("/work")
+@served.safe.operation()
+async def work(
+    amount: Annotated[Amount, Depends()], attempt: Annotated[KeyedRequest, Depends(served.safe.current)]
+) -> dict[str, int]:
+    return served.append((amount.amount, bool(attempt.key)))
+"""
+
+
+def test_annotations_that_are_evaluated_later():
+    """H1: in a module with `from __future__ import annotations` an endpoint's parameters are what they say."""
+
+    async def trial():
+        module = ModuleType("later")
+        exec(LATER, module.__dict__)
+        for _ in range(2):
+            reply = await module.served.post()
+        assert module.served.ledger == [(1, True)]
+        assert (reply.body, reply.replayed) == (b'{"n":1}', True)
 
     run(trial())
 

@@ -150,7 +150,17 @@ def test_routes_by_host():
     run(trial())
 
 
-@pytest.mark.parametrize("scope", [{}, {"endpoint": print}, {"router": object()}, {"endpoint": Copying(print)}])
+class Round:
+    """An application that leads to itself."""
+
+    @property
+    def app(self):
+        return self
+
+
+@pytest.mark.parametrize(
+    "scope", [{}, {"endpoint": print}, {"router": object()}, {"endpoint": Copying(print)}, {"endpoint": Round()}]
+)
 def test_nothing_is_certain_without_a_router(scope):
     """R15: where no router is in sight, nobody says that the handler was not reached."""
     assert entered({"type": "http", "path": "/work", **scope}, 404) is None
