@@ -234,6 +234,8 @@ def test_brackets_in_strings_are_no_levels() -> None:
     """R8: a text full of brackets, quotes and backslashes is one level."""
     text = json.dumps(["[{" * 500, '\\"[' * 300, "\\" * 301, ']"', "é["])
     assert form(text) is not None
+    for before in ("\\", '"', '\\"', "\\\\"):
+        assert form(json.dumps([before, "[{" * 200])) is not None, "a string ends where JSON says"
     assert form(json.dumps([[["[" * 200]]])) == b'[[["' + b"[" * 200 + b'"]]]'
 
 

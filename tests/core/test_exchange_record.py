@@ -25,7 +25,7 @@ from tests.core.script import (
     started,
     won,
 )
-from twicesafe.core.capture import Responded
+from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Found
 from twicesafe.core.exchange import FORWARD, Answer, Complete, Hold, Read, Release, Wait, exchange
 from twicesafe.core.lifecycle import Standing
@@ -211,6 +211,7 @@ def test_a_commit_that_cannot_be_found_is_told_as_unknown(never: object) -> None
         (standing_so(Standing.COMPLETED), "replayed", 201),
         (standing_so(Standing.TOMBSTONE), "result-not-kept", 201),
         (record(lease_until=NOW + 5 * SECOND), "in-progress", 409),
+        (record(owner=OWN.owner), "in-progress", 409),
         (standing_so(Standing.UNKNOWN), "outcome-unknown", 409),
         (standing_so(Standing.STALE), "outcome-unknown", 409),
         (standing_so(Standing.STALE, effects=KEYED.effects), "outcome-unknown", 409),
@@ -225,6 +226,18 @@ def test_a_late_owner_gives_the_answer_that_is_on_record(policy: Policy, row: An
     assert played.names == "Claim Run Complete Read"
     assert (played.result.kind, played.result.status) == (kind, status)
     assert played.told == "lease.lost!"
+
+
+def test_a_late_owner_tells_its_caller_when_to_ask() -> None:
+    """R11, R12: where the new owner is still running, Retry-After is what a duplicate would be told."""
+    row = Found(record(lease_until=NOW + 9 * SECOND), NOW)
+    for outcome, usual, seconds in ((CHARGED, 4 * SECOND, b"4"), (CHARGED, 60 * SECOND, b"9")):
+        played = play(started(KEYED, usual), won(), outcome, TAKEN, row)
+        assert (b"retry-after", seconds) in played.result.headers
+    streamed = play(started(KEYED, 4 * SECOND), won(), CHARGED._replace(streaming=True), TAKEN, row)
+    assert (b"retry-after", b"4") in streamed.result.headers
+    failed = play(started(OPAQUE, 4 * SECOND), won(), Raised(ValueError()), TAKEN, row)
+    assert (b"retry-after", b"4") in failed.result.headers
 
 
 @pytest.mark.parametrize("row", [None, standing_so(Standing.FREE), standing_so(Standing.FREE, fingerprint=OTHER.value)])
