@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from typing import TypeVar
 
 from twicesafe.client.ambient import Ambient, AsyncAmbient
@@ -15,10 +14,10 @@ R = TypeVar("R")
 
 def drive(decisions: Attempts[R], attempt: Callable[[Send], Answered[R] | Failed[R]], ambient: Ambient) -> Outcome[R]:
     """Perform what is decided, until the outcome."""
-    with closing(decisions):
+    event: Answered[R] | Failed[R] | float
+    try:
         step = next(decisions)
         while True:
-            event: Answered[R] | Failed[R] | float
             if isinstance(step, Wait):
                 ambient.sleep(step.seconds)
                 event = ambient.clock()
@@ -29,16 +28,18 @@ def drive(decisions: Attempts[R], attempt: Callable[[Send], Answered[R] | Failed
             except StopIteration as end:
                 outcome: Outcome[R] = end.value
                 return outcome
+    finally:
+        decisions.close()
 
 
 async def adrive(
     decisions: Attempts[R], attempt: Callable[[Send], Awaitable[Answered[R] | Failed[R]]], ambient: AsyncAmbient
 ) -> Outcome[R]:
     """`drive()`, for asyncio."""
-    with closing(decisions):
+    event: Answered[R] | Failed[R] | float
+    try:
         step = next(decisions)
         while True:
-            event: Answered[R] | Failed[R] | float
             if isinstance(step, Wait):
                 await ambient.sleep(step.seconds)
                 event = ambient.clock()
@@ -49,3 +50,5 @@ async def adrive(
             except StopIteration as end:
                 outcome: Outcome[R] = end.value
                 return outcome
+    finally:
+        decisions.close()

@@ -52,11 +52,8 @@ class Underway(Generic[R]):
         self.ambient = ambient
         start = ambient.clock()
         self.until = _until_of(request, policy, start)
-        lines: list[tuple[bytes, bytes]] = request.headers.raw
-        carrier = policy.header_name
-        self.key = parse_key(
-            [line for name, line in lines if len(name) == len(carrier) and name.lower() == carrier], KEYS
-        )
+        lines, carrier = request.headers.raw, policy.header_name
+        self.key = parse_key([line for name, line in lines if name.lower() == carrier], KEYS)
         said = request.extensions.get(CONTRACT)
         if said is None or (said == Contract.KEYED and self.key is None):
             # Keyed no longer: a redirect led away from the origin.

@@ -84,8 +84,10 @@ class ClippedTimeouts(dict[str, float | None]):
         return self.get(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        configured = super().get(name, default)
-        if self._until is None:
+        configured, until = dict.get(self, name, default), self._until
+        if until is None:
             return configured
-        left = max(SHORTEST, self._until - self._clock())
-        return left if configured is None or configured > left else configured
+        left = until - self._clock()
+        if configured is not None and configured < left:
+            return configured
+        return max(SHORTEST, left)

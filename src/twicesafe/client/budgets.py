@@ -42,9 +42,9 @@ class _Guarded:
         with self._guard:
             return self._budget.take(cost, now)
 
-    def success(self, now: float) -> None:
+    def success(self, now: float) -> float:
         with self._guard:
-            self._budget.success(now)
+            return self._budget.success(now)
 
     def left(self, now: float) -> float:
         with self._guard:

@@ -103,9 +103,7 @@ def attempts(call: Call, budget: Budget, now: float, trail: list[Attempt]) -> At
             waits += 1
         else:
             failures += 1
-        plan = _plan(call, event, judgment, sent, failures, waits, budget)
-        if judgment.says is Says.DONE:
-            budget.success(now)
+        delay, stop = _plan(call, event, judgment, sent, failures, waits, budget)
         trail.append(
             Attempt(
                 number=number,
@@ -115,23 +113,24 @@ def attempts(call: Call, budget: Budget, now: float, trail: list[Attempt]) -> At
                 status=event.status,
                 failure=event.kind if isinstance(event, Failed) else None,
                 reason=judgment.reason,
-                delay=None if isinstance(plan, Stop) else plan,
-                stop=plan if isinstance(plan, Stop) else None,
+                delay=delay,
+                stop=stop,
                 deadline_left=until - now,
-                budget_left=budget.left(now),
+                budget_left=budget.success(now) if judgment.says is Says.DONE else budget.left(now),
             )
         )
         sent_before = sent if sent is Sent.YES or sent_before is Sent.NO else sent_before
-        if not isinstance(plan, Stop):
-            woke = yield Wait(plan)
+        if delay is not None:
+            woke = yield Wait(delay)
             assert isinstance(woke, float)
             if until - woke >= SHORTEST_ATTEMPT / 2:
                 now = woke
                 perhaps_done = perhaps_done or judgment.says is Says.NOTHING
                 continue
             # Slept past the deadline: there is nothing left to try with.
-            plan = Stop.DEADLINE
-        return _conclude(event, judgment, plan, contract, key, sent_before, tuple(trail), perhaps_done=perhaps_done)
+            stop = Stop.DEADLINE
+        assert stop is not None
+        return _conclude(event, judgment, stop, contract, key, sent_before, tuple(trail), perhaps_done=perhaps_done)
 
 
 def _judge(event: Answered[R] | Failed[R], contract: Contract) -> tuple[Judgment, Sent]:
@@ -152,26 +151,26 @@ def _plan(
     failures: int,
     waits: int,
     budget: Budget,
-) -> float | Stop:
+) -> tuple[float, None] | tuple[None, Stop]:
     """The seconds to wait before the next attempt, or why there is none."""
     contract, _, policy, until = call
     if judgment.again is Again.NO:
-        return Stop.HOPELESS if isinstance(event, Failed) else Stop.ANSWERED
+        return None, Stop.HOPELESS if isinstance(event, Failed) else Stop.ANSWERED
     if contract is Contract.NEVER and sent is not Sent.NO:
-        return Stop.NOT_REPEATABLE
+        return None, Stop.NOT_REPEATABLE
     in_progress = judgment.again is Again.IN_PROGRESS
     if waits > policy.in_progress if in_progress else failures >= policy.attempts:
-        return Stop.ATTEMPTS
+        return None, Stop.ATTEMPTS
     window = policy.window(waits if in_progress else failures)
     longest = until - event.now - SHORTEST_ATTEMPT
     asked = None if isinstance(event, Failed) else retry_after(event.headers, event.wall)
     delay = _delay(asked, window, longest, event.fraction, policy)
     if delay is None:
-        return Stop.DEADLINE
+        return None, Stop.DEADLINE
     # To ask after an attempt that is at work is no load worth mentioning. One that may still be at work, and was given
     # up, is worth two refusals.
     cost = 0.0 if in_progress else 2.0 if judgment.says is Says.NOTHING else 1.0
-    return delay if budget.take(cost, event.now) else Stop.BUDGET
+    return (delay, None) if budget.take(cost, event.now) else (None, Stop.BUDGET)
 
 
 def _delay(asked: float | None, window: float, longest: float, fraction: float, policy: RetryPolicy) -> float | None:

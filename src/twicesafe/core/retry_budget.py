@@ -53,8 +53,8 @@ class Budget(Protocol):
     def take(self, cost: float, now: float) -> bool:
         """Pay for one retry. False, and nothing is paid, where it cannot be afforded."""
 
-    def success(self, now: float) -> None:
-        """An attempt succeeded: the host has some strength to spare."""
+    def success(self, now: float) -> float:
+        """An attempt succeeded: the host has some strength to spare. Returns what is left now."""
 
     def left(self, now: float) -> float:
         """What could be paid at `now`."""
@@ -76,8 +76,9 @@ class RetryBudget:
         self._left -= cost
         return True
 
-    def success(self, now: float) -> None:
+    def success(self, now: float) -> float:
         self._left = min(self._size.full, self.left(now) + self._size.per_success)
+        return self._left
 
     def left(self, now: float) -> float:
         if now > self._then:
