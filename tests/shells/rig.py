@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -78,3 +79,9 @@ class Failing:
             return await method(*args, **how)
 
         return failing
+
+
+async def settled(rig: Rig) -> None:
+    """Wait for work whose client is gone."""
+    while rig.safe._shared.running:
+        await asyncio.wait(set(rig.safe._shared.running))

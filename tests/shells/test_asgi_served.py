@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ def until(met: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE
     while not met():
         assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
 
 
 class Served:
