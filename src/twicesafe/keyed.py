@@ -31,6 +31,7 @@ from twicesafe.core.exchange import (
     Propagate,
     Read,
     Release,
+    Renew,
     Result,
     Run,
     StartAnswer,
@@ -515,6 +516,8 @@ class KeyedRequest:
                 await session.start_answer(own, head)
             case Release(own):
                 await session.release(own)
+            case Renew(own, lease_us):
+                await session.renew(own, lease_us)
             case Hold(own):
                 await session.hold(own)
             case Read(digest):

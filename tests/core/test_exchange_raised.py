@@ -24,7 +24,7 @@ from tests.core.script import (
 )
 from twicesafe.core.capture import Raised
 from twicesafe.core.claims import Found
-from twicesafe.core.exchange import Answer, Complete, Hold, IncompleteAnswerError, Propagate, Release
+from twicesafe.core.exchange import Answer, Complete, Hold, IncompleteAnswerError, Propagate, Release, Renew
 from twicesafe.core.lifecycle import Standing
 from twicesafe.core.policy import Policy
 from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreError, StoreUnavailableError
@@ -48,23 +48,35 @@ def propagates(result: Any, error: BaseException | None) -> bool:
     return type(result.error) is IncompleteAnswerError if error is None else result.error is error
 
 
-@pytest.mark.parametrize("policy", [TRANSACTIONAL, KEYED, RESUMABLE], ids=name_of)
 @pytest.mark.parametrize("entered", [None, True, False])
 @pytest.mark.parametrize("error", [*EXCEPTIONS, *TORN, None], ids=repr)
-def test_work_that_may_be_run_again_frees_its_key(
-    policy: Policy, error: BaseException | None, entered: bool | None
-) -> None:
-    """R16, B7: rolled back, resumable or keyed work is released, whatever kind of exception ended it."""
-    played = raised(policy, error, None, entered=entered)
+def test_a_transaction_that_was_rolled_back_frees_its_key(error: BaseException | None, entered: bool | None) -> None:
+    """R16, B7: nothing is left of it, whatever kind of exception ended it, so the key is free."""
+    played = raised(TRANSACTIONAL, error, None, entered=entered)
     assert played.names == "Claim Run Release"
     assert played.only(Release) == Release(OWN)
     assert propagates(played.result, error)
 
 
-@pytest.mark.parametrize("policy", [OPAQUE, OPAQUE.but(unknown_on_error=True)])
+@pytest.mark.parametrize("policy", [KEYED, RESUMABLE], ids=name_of)
+@pytest.mark.parametrize("entered", [None, True])
+@pytest.mark.parametrize("error", [*EXCEPTIONS, *TORN, None], ids=repr)
+def test_work_that_may_be_run_again_is_given_up_and_not_forgotten(
+    policy: Policy, error: BaseException | None, entered: bool | None
+) -> None:
+    """R13, R16, R25, I4, B7: the next attempt takes over at once; its request, its recovery point and the age of its
+    derived keys stay, because a provider may have seen them."""
+    played = raised(policy, error, None, entered=entered)
+    assert played.names == "Claim Run Renew"
+    assert played.only(Renew) == Renew(OWN, 1)
+    assert propagates(played.result, error)
+    assert played.told == ""
+
+
+@pytest.mark.parametrize("policy", [KEYED, RESUMABLE, OPAQUE, OPAQUE.but(unknown_on_error=True)])
 @pytest.mark.parametrize("error", [*EXCEPTIONS, *TORN, None], ids=repr)
 def test_a_handler_that_was_never_entered_did_nothing(policy: Policy, error: BaseException | None) -> None:
-    """R15, E1, E4: a failure before the handler proper frees the key of opaque work too."""
+    """R15, E1, E4: a failure before the handler proper frees the key, whatever the handler would have done."""
     played = raised(policy, error, None, entered=False)
     assert played.names == "Claim Run Release"
     assert propagates(played.result, error)
@@ -110,7 +122,7 @@ def test_a_store_that_fails_too_does_not_hide_the_exception(policy: Policy, erro
     """R14, R16: the handler's exception comes through whatever the store does; the lease ends by itself."""
     torn = CancelledError()
     played = raised(policy, torn, error)
-    assert played.names in ("Claim Run Release", "Claim Run Hold")
+    assert played.names in ("Claim Run Release", "Claim Run Renew", "Claim Run Hold")
     assert propagates(played.result, torn)
     assert ("lease.lost!" if error is TAKEN else "recording.failed!") in played.told
 

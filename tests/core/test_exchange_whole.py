@@ -28,6 +28,7 @@ from twicesafe.core.exchange import (
     Propagate,
     Read,
     Release,
+    Renew,
     Run,
     StartAnswer,
     Wait,
@@ -84,6 +85,7 @@ WORLD: dict[type, st.SearchStrategy[Any]] = {
     StartAnswer: write,
     Flow: responded | raised,
     Release: write,
+    Renew: write,
     Hold: write,
     Read: st.builds(Found, rows, st.just(NOW)) | st.sampled_from([LOST, AWAY]),
     Wait: st.none(),
@@ -141,7 +143,7 @@ def test_whatever_happens(policy: Policy, data: st.DataObject) -> None:
 
     # Every write is the owner's.
     for step in steps[ran:]:
-        if type(step) in (Run, Complete, StartAnswer, Release, Hold):
+        if type(step) in (Run, Complete, StartAnswer, Release, Renew, Hold):
             assert step.ownership == OWN
 
     # Waiting is bounded.
@@ -173,6 +175,8 @@ def test_whatever_happens(policy: Policy, data: st.DataObject) -> None:
     if policy.effects is Effects.OPAQUE and type(outcome) is Raised and outcome.entered is not False:
         assert not lived.all(Release)
         assert lived.all(Complete) + lived.all(Hold)
+    if type(outcome) is Raised and policy.effects is not Effects.TRANSACTIONAL:
+        assert bool(lived.all(Release)) == (outcome.entered is False), "what may have begun stays bound to its request"
     if lived.all(Release):
         assert not lived.all(Complete) + lived.all(StartAnswer) + lived.all(Hold), "forgotten is forgotten"
 

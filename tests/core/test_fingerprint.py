@@ -257,6 +257,16 @@ def test_a_record_is_compared_by_its_own_algorithm(stored: FingerprintAlgorithm,
     assert Fingerprint(facts(body=b'{ "amount": 1 }'), FingerprintRule(current)).matches(before) == (stored is JSON)
 
 
+def test_chosen_headers_count_by_every_algorithm() -> None:
+    """R8, F8: a record of an older algorithm is compared by the headers that the policy names, too."""
+    first = facts(headers=(JSON_TYPE, (b"api-version", b"1")))
+    other = facts(headers=(JSON_TYPE, (b"api-version", b"2")))
+    for algorithm in EVERY:
+        stored = compute(first, algorithm, (b"api-version",))
+        assert Fingerprint(first, FingerprintRule(RAW, (b"api-version",))).matches(stored)
+        assert not Fingerprint(other, FingerprintRule(RAW, (b"api-version",))).matches(stored)
+
+
 def test_algorithms_never_share_a_value() -> None:
     """R8: the first byte names the algorithm, so that values of two of them are never equal by chance."""
     assert len({compute(facts(), algorithm) for algorithm in EVERY}) == len(EVERY)

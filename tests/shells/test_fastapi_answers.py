@@ -164,6 +164,7 @@ def test_an_error_that_nobody_handles(effects, custom):
             raise ZeroDivisionError
 
         first = await served.post(raises=ZeroDivisionError)
+        served.now += 1
         again = await served.post(raises=ZeroDivisionError)
         assert isinstance(first.raised, ZeroDivisionError)
         if effects == "opaque":

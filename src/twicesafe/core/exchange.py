@@ -67,6 +67,13 @@ class Release(NamedTuple):
     ownership: Ownership
 
 
+class Renew(NamedTuple):
+    """Let the lease end `lease_us` after the store's now."""
+
+    ownership: Ownership
+    lease_us: Micros
+
+
 class Hold(NamedTuple):
     """Record the outcome as unknown."""
 
@@ -92,7 +99,9 @@ class Notice(NamedTuple):
     loud: bool = False
 
 
-Step: TypeAlias = Claim | Begin | Run | Commit | Complete | StartAnswer | Flow | Release | Hold | Read | Wait | Notice
+Step: TypeAlias = (
+    Claim | Begin | Run | Commit | Complete | StartAnswer | Flow | Release | Renew | Hold | Read | Wait | Notice
+)
 
 # --- results ---------------------------------------------------------------------------------------------------------
 
@@ -128,6 +137,8 @@ CLAIM_ATTEMPTS: Final = 3
 FIRST_PAUSE: Final[Micros] = 50_000
 LONGEST_PAUSE: Final[Micros] = 500_000
 ONE_SECOND: Final[Micros] = 1_000_000
+AT_ONCE: Final[Micros] = 1
+"""A lease cannot last nothing."""
 
 Exchange: TypeAlias = Generator[Step, object, Result]
 
@@ -305,9 +316,14 @@ def _commit_unknown(claim: Claim, policy: Policy, own: Ownership, result: Result
 
 def _raised(claim: Claim, policy: Policy, own: Ownership, outcome: Raised, usual_us: Micros) -> Exchange:
     error = outcome.error if outcome.error is not None else IncompleteAnswerError()
-    if claim.effects is not Effects.OPAQUE or outcome.entered is False:
-        # Rolled back, resumable, or every call carries a derived key: run again. Or never entered: nothing happened.
+    if claim.effects is Effects.TRANSACTIONAL or outcome.entered is False:
+        # Rolled back, or never entered: nothing happened.
         yield from _try(Release(own))
+        return Propagate(error)
+    if claim.effects is not Effects.OPAQUE:
+        # Run again, by whoever asks next. But something may have happened: under the derived keys that a provider has
+        # seen no other request may run (I4), no longer than it remembers them (R25), and recovery points stay.
+        yield from _try(Renew(own, AT_ONCE))
         return Propagate(error)
     if not isinstance(error, Exception) or outcome.error is None or policy.unknown_on_error:
         # Torn out of its work, or out of its answer: it may have done it.
@@ -353,7 +369,7 @@ def _flowed(end: object) -> Forward | Propagate:
     return FORWARD
 
 
-def _try(step: Release | Hold) -> Generator[Step, object, None]:
+def _try(step: Release | Renew | Hold) -> Generator[Step, object, None]:
     """A step whose failure changes nothing for the caller: the lease ends, and lifecycle.AFTER_CRASH decides."""
     try:
         yield step

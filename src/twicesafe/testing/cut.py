@@ -19,6 +19,7 @@ from twicesafe.core.exchange import (
     Notice,
     Read,
     Release,
+    Renew,
     Result,
     Run,
     StartAnswer,
@@ -87,6 +88,8 @@ async def cut_at(
                 await session.start_answer(own, head)
             case Release(own):
                 await session.release(own)
+            case Renew(own, lease_us):
+                await session.renew(own, lease_us)
             case Hold(own):
                 await session.hold(own)
             case Read(digest):
