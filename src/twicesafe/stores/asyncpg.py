@@ -7,7 +7,9 @@ would send to clean a connection travels with COMMIT.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
+from time import monotonic
 from typing import Any, Final, TypeAlias
 
 import asyncpg
@@ -69,25 +71,36 @@ class AsyncpgConnections:
         self._pool_size = pool_size
         self._timeout = timeout
         self._opening = asyncio.Lock()
+        self._lent = 0
+        self._asked: dict[Any, float] = {}
+        """Since when each connection has been waited for."""
+        self._watch: asyncio.TimerHandle | None = None
 
     async def acquire(self) -> Any:
         """See AsyncConnections.acquire."""
+        self._lent += 1
         try:
-            async with asyncio.timeout(self._timeout):
-                pool = self._pool
-                if pool is None:
-                    pool = await self._open()
+            pool = self._pool
+            if pool is None:
+                pool = await self._open()
+            if self._dsn is not None and self._lent <= self._pool_size:
+                # There is one for certain. A timer costs as much as a fifth of a statement.
                 return await pool.acquire()
-        except TimeoutError:
-            raise no_connection(self._timeout) from None
-        except (*LOST, asyncpg.PostgresError) as error:
-            raise no_entry(self._url, error) from error
+            async with asyncio.timeout(self._timeout):
+                return await pool.acquire()
+        except BaseException as error:
+            self._lent -= 1
+            if isinstance(error, TimeoutError):
+                raise no_connection(self._timeout) from None
+            if isinstance(error, (*LOST, asyncpg.PostgresError)):
+                raise no_entry(self._url, error) from error
+            raise
 
     async def _open(self) -> Pool:
         async with self._opening:
             if self._pool is None:
                 self._pool = await asyncpg.create_pool(
-                    self._dsn, min_size=0, max_size=self._pool_size, reset=_cleaned_already
+                    self._dsn, min_size=0, max_size=self._pool_size, reset=_cleaned_already, timeout=self._timeout
                 )
             return self._pool
 
@@ -95,17 +108,36 @@ class AsyncpgConnections:
         """See AsyncConnections.release. asyncpg shields what it does here."""
         pool = self._pool
         assert pool is not None
+        self._lent -= 1
         await pool.release(connection)
 
     async def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
         """See AsyncConnections.send. The simple protocol takes several statements, but neither parameters nor rows."""
-        if before:
-            await connection.execute(joined(before), timeout=self._timeout)
-        if not statement.returns:
-            await connection.execute(statement.text, *statement.parameters, timeout=self._timeout)
-            return ()
-        rows: Rows = await connection.fetch(statement.text, *statement.parameters, timeout=self._timeout)
-        return rows
+        self._asked[connection] = monotonic()
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().call_later(self._timeout / 2, self._hang_up)
+        try:
+            if before:
+                await connection.execute(joined(before))
+            if not statement.returns:
+                await connection.execute(statement.text, *statement.parameters)
+                return ()
+            rows: Rows = await connection.fetch(statement.text, *statement.parameters)
+            return rows
+        finally:
+            del self._asked[connection]
+
+    def _hang_up(self) -> None:
+        """Close the connections that have been silent for too long.
+
+        One timer looks after all; asyncpg's own, one for each statement, take a twentieth of a transaction's time.
+        """
+        overdue = monotonic() - self._timeout
+        for connection, since in self._asked.items():
+            if since <= overdue:
+                connection.terminate()
+        again = asyncio.get_running_loop().call_later(self._timeout / 2, self._hang_up) if self._asked else None
+        self._watch = again
 
     def failure(self, error: Exception) -> Failure | None:
         """See AsyncConnections.failure."""
@@ -130,11 +162,14 @@ class AsyncpgConnections:
             inner._top_xact = inner.transaction(isolation="read_committed") if open else None  # noqa: SLF001
 
     def broken(self, connection: Any) -> None:
-        """See AsyncConnections.broken."""
-        connection.terminate()
+        """See AsyncConnections.broken. One that broke by itself has left its pool's hands already."""
+        with suppress(asyncpg.InterfaceError):
+            connection.terminate()
 
     async def aclose(self) -> None:
         """See AsyncConnections.aclose."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._dsn is not None and self._pool is not None:
             pool, self._pool = self._pool, None
             await pool.close()

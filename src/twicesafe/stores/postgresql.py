@@ -83,7 +83,7 @@ def store_error(failure: Failure, url: str, *, doubtful: bool) -> StoreError:
     return StoreUnavailableError(f"PostgreSQL refused, and changed nothing ({sqlstate}): {message}")
 
 
-def no_entry(url: str, error: Exception) -> StoreUnavailableError:
+def no_entry(url: str, error: BaseException) -> StoreUnavailableError:
     """The server cannot be reached, or lets nobody in."""
     return StoreUnavailableError(f"no connection to {url}: {str(error).strip() or type(error).__name__}")
 
