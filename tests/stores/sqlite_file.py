@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.stores.claims import wish
-from twicesafe.core.claims import Claimed
+from tests.stores.claims import ANSWER, BODY, KEY, wish
+from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.record import Ownership
-from twicesafe.stores.sqlite import SqliteStore
+from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
 from twicesafe.stores.sqlite_connection import SqliteConnection
 from twicesafe.stores.sqlite_writer import Job, Writer
 from twicesafe.testing import ManualClock
@@ -83,6 +83,16 @@ def claimed(transaction: Any, key: str = "key") -> Ownership:
     found = transaction.claim(wish(key))
     assert isinstance(found, Claimed), found
     return found.ownership
+
+
+async def one(store: AsyncSqliteStore, claim: Claim, *, keep_effects: bool = True) -> Claimed | Existing:
+    """A whole transactional exchange."""
+    async with store.transaction() as transaction:
+        found = await transaction.claim(claim)
+        if isinstance(found, Claimed):
+            await transaction.connection.execute("INSERT INTO ledger (name) VALUES ('key')")
+            await transaction.complete(found.ownership, ANSWER, KEY, BODY, keep_effects=keep_effects)
+        return found
 
 
 class Blocked:

@@ -29,6 +29,7 @@ from twicesafe.stores.sqlite import SqliteStore
 
 path, way = sys.argv[1:]
 store = SqliteStore(path)
+print("ready", flush=True)
 sys.stdin.read()
 won = 0
 for key in range(8):
@@ -99,6 +100,9 @@ def test_one_of_many_processes_wins_each_key(file: File, way: str) -> None:
     """I1, C1, R10: of 16 processes that claim the same keys at once, one runs each; nobody meets an error."""
     started = [file.run(RIVAL, way) for _ in range(PROCESSES)]
     for process in started:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in started:
+        # End of input is the starting signal.
         assert process.stdin is not None
         process.stdin.close()
         process.stdin = None

@@ -50,6 +50,10 @@ class Lent:
         """End its thread."""
         await self.outer.close()
 
+    def stop(self) -> None:
+        """`close`, without waiting for it."""
+        self.outer.stop()
+
     @property
     def inner(self) -> SqliteConnection:
         """The connection proper, once it is open. Only attributes may be touched from here."""
@@ -156,6 +160,10 @@ class AsyncSqliteTransactions:
         except StoreError:
             # Closed by its handler, or broken; either way SQLite has rolled back.
             await lent.close()
+        except asyncio.CancelledError:
+            # The loop itself comes to its end; the thread still does what it was asked, and this last.
+            lent.stop()
+            raise
         else:
             lent.inner.abandoned = False
             lent.ended()
@@ -176,8 +184,10 @@ class AsyncSqliteTransactions:
     async def aclose(self) -> None:
         """Close those that are idle now, and the others as they come back."""
         self._closed = True
-        if self._background:
-            await asyncio.wait(self._background)
+        loop = asyncio.get_running_loop()
+        mine = [task for task in self._background if task.get_loop() is loop]
+        if mine:
+            await asyncio.wait(mine)
         while self._idle:
             await self._idle.pop().close()
 
@@ -252,10 +262,12 @@ class AsyncSqliteTransaction:
         await self._end(self._steps.roll_back())
 
     async def _end(self, steps: Steps[None]) -> None:
-        await adrive(steps, self._perform)
-        if self._lent is not None:
-            # The connection stays until the transaction is left: what runs after the answer may still use it.
-            self._lent.ended()
+        try:
+            await adrive(steps, self._perform)
+        finally:
+            if self._lent is not None:
+                # The connection stays until the transaction is left: what runs after the answer may still hold it.
+                self._lent.ended()
 
     async def _perform(self, step: Step) -> Rows:
         if self._lent is None:

@@ -3,7 +3,8 @@
 -- Completing a claim must be a HOT update, so no index may hold a column that it changes. Yet purging has to find rows
 -- by the end of their retention, which completing moves. So purge_minute is that end in whole minutes, rounded up at
 -- the claim: a completion within the minute, with one retention for key and body, leaves it as it is. The index on it
--- is small, for equal values share an entry. The free room in each page is for the completed version of its rows.
+-- is small, for equal values share an entry. The free fifth of each page is for the completed version of its rows: with
+-- 8 claims of a page in flight every completion found room there, with 32 half of them did.
 CREATE TABLE twicesafe_records (
     digest bytea NOT NULL PRIMARY KEY,
     owner bytea NOT NULL,

@@ -3,8 +3,9 @@
 -- purge_minute is when purging has to look at the row next, in whole minutes; rounded up at the claim, so that a
 -- completion within the minute need not touch the index.
 --
--- Rows are kept in order of arrival: a table clustered by digest would split pages all over the file, and has bodies
--- above 1 kB out of line. For IN with three values SQLite builds a table at each insert, hence the ORs.
+-- Rows are kept in order of arrival. WITHOUT ROWID would cluster them by digest: claim and completion took twice as
+-- long at 60,000 rows with bodies of 200 bytes, 2.6 times as long with 3,000, and the file was larger.
+-- For IN with three values SQLite builds a table at each insert, hence the ORs.
 CREATE TABLE twicesafe_records (
     digest BLOB NOT NULL PRIMARY KEY,
     owner BLOB NOT NULL,
