@@ -17,6 +17,7 @@ from twicesafe.core.keys import (
     KeySyntax,
     check_key,
     derive,
+    derived_key,
     key_hint,
     parse_key,
     scoped_key,
@@ -345,3 +346,37 @@ GOLDEN_DERIVED = {
     "charge": "0a457bd7-823b-8c97-88fc-3b622cb0a464",
     "refund": "926e3168-1afa-84a1-8364-1bd075a13571",
 }
+
+
+names = st.text(min_size=1, max_size=12)
+parts = st.lists(st.one_of(st.text(min_size=1, max_size=8), st.integers(), st.uuids()), min_size=1, max_size=3)
+
+
+@given(st.tuples(names, parts), st.tuples(names, parts))
+@example(("a", ["bc"]), ("ab", ["c"]))
+@example(("a", ["b", "c"]), ("a", ["bc"]))
+@example(("a", [7]), ("a", ["7"]))
+def test_named_intents_never_share_a_key(one: tuple[str, list], other: tuple[str, list]) -> None:
+    """R1, R32, R33: a key made of an intent's own name is the same only for the same name and the same parts."""
+    same = (one[0], [str(part) for part in one[1]]) == (other[0], [str(part) for part in other[1]])
+    assert (derived_key(one[0], *one[1]) == derived_key(other[0], *other[1])) == same
+    assert check_key(derived_key(one[0], *one[1]), UUIDS)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("charge",), ("", 1), (None, 1), (7, 1), ("charge", None), ("charge", ""), ("charge", 1, ""), ("charge", True),
+        ("charge", 1.5), ("charge", b"x"), ("charge", []),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_an_intent_without_an_identity_gets_no_key(call: tuple) -> None:
+    """R1, G6: what is missing is refused, or every intent without an id would share one key."""
+    with pytest.raises(InvalidKeyError):
+        derived_key(*call)
+
+
+def test_keys_of_named_intents_never_change() -> None:
+    """R33, I8: after a restart, on another machine, by the next release, it is the same key."""
+    assert derived_key("renewal", "sub_123", "2026-10") == "907641ac-ffb3-88fd-93ea-ff2d9a554318"
