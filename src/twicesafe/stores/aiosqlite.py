@@ -50,10 +50,6 @@ class Lent:
         """End its thread."""
         await self.outer.close()
 
-    def stop(self) -> None:
-        """`close`, without waiting for it."""
-        self.outer.stop()
-
     @property
     def inner(self) -> SqliteConnection:
         """The connection proper, once it is open. Only attributes may be touched from here."""
@@ -161,8 +157,8 @@ class AsyncSqliteTransactions:
             # Closed by its handler, or broken; either way SQLite has rolled back.
             await lent.close()
         except asyncio.CancelledError:
-            # The loop itself comes to its end; the thread still does what it was asked, and this last.
-            lent.stop()
+            # The loop itself comes to its end, and waits for its tasks. This comes after the rollback in the thread.
+            await lent.close()
             raise
         else:
             lent.inner.abandoned = False
