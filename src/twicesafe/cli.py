@@ -287,7 +287,7 @@ def schema_apply(
     dialect = _dialect(store)
     if dialect is Dialect.POSTGRESQL and find_spec("asyncpg") is not None:
         # It says at once where nobody answers; psycopg's pool goes on trying.
-        asyncio.run(_apply_by_asyncio(store))
+        _until_interrupted(_apply_by_asyncio(store))
     else:
         with closing(open_store(store)) as records:
             records.apply_schema()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
 import pytest
 
 import twicesafe as package
-from tests.cli.running import twicesafe
+from tests.cli.running import command, twicesafe
 
 COMMANDS = (("demo",), ("storm",), ("schema", "apply"), ("schema", "print"))
 
@@ -63,3 +69,48 @@ def test_an_error_is_one_line_without_the_password(arguments: tuple[str, ...]) -
     assert line.startswith("twicesafe: ")
     assert len(progress) <= 2
     assert "hunter2" not in ran.err
+
+
+@pytest.mark.parametrize("command", [("storm", "--store"), ("schema", "apply", "--store"), ("demo", "--file")])
+def test_a_file_that_is_no_database_is_said_so(command: tuple[str, ...], tmp_path: Path) -> None:
+    """House: a file of another kind is left as it is, with status 2 and one line that names it."""
+    file = tmp_path / "letter.txt"
+    file.write_text("Dear Sir or Madam, " * 100)
+    ran = twicesafe(*command, f"sqlite:///{file}" if "--store" in command else str(file))
+    assert file.read_text() == "Dear Sir or Madam, " * 100
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.splitlines()[-1].startswith("twicesafe: ")
+    assert "letter.txt" in ran.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "status", "extra"),
+    [("httpx2", "storm", 2, "storm"), ("h11", "demo", 2, "demo"), ("typer", "demo", 1, "cli")],
+)
+def test_a_missing_package_is_named_with_its_extra(missing: str, arguments: str, status: int, extra: str) -> None:
+    """House: where an optional package is not installed, one line says which, and what to install."""
+    code = f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = [{arguments!r}]\n"
+    code += "from twicesafe.cli import main; main()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (status, "")
+    assert ran.stderr == f"twicesafe: the package {missing} is missing: pip install 'twicesafe[{extra}]'\n"
+
+
+def test_the_demo_says_where_it_is_and_ends_when_told(tmp_path: Path) -> None:
+    """House: the demo prints its address, serves there, and ends with status 0 on SIGINT."""
+    with subprocess.Popen(
+        command("demo", "--port", "0", "--file", str(tmp_path / "payments.db")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            address = next(word for line in process.stdout for word in line.split() if word.startswith("http://"))
+            with urlopen(address, timeout=30) as page:
+                assert page.status == 200
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, "Traceback" in err) == (0, False)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from twicesafe.storm.plan import KILL_POINTS, BlowKind, Fault, Plan, draw
+from twicesafe.storm.plan import KILL_POINTS, TIMEOUTS, BlowKind, Fault, Plan, draw
 
 SIZES = (1, 2, 7, 40, 300, 2000)
 
@@ -54,3 +54,9 @@ def test_an_intent_that_kills_its_server_goes_alone_and_first() -> None:
     ]
     assert len(armed) >= 6
     assert all(intent.copies == 1 and intent.faults[0].fault in KILL_POINTS for intent in armed)
+
+
+def test_whoever_is_to_meet_a_time_out_is_impatient() -> None:
+    """R42: time-outs are met by clients that wait little, and by nobody else, so that they do not hold up the rest."""
+    for intent in draw(7, 300).intents:
+        assert intent.impatient == any(planned.fault in TIMEOUTS for planned in intent.faults)

@@ -34,8 +34,12 @@ _UNBOUNDED: Final = {work: BudgetSize(full=1e9, per_success=0.0, per_second=0.0)
 """For the same reason: a fleet's clients would spare a server that keeps failing, and the storm could not go on."""
 
 
+_POOLS: Final = 16
+"""Of connections. A pool looks through all of its connections for each request, which hundreds make too many."""
+
+
 class Clients:
-    """All clients of one run, which share a pool of connections to `port`. An async context manager."""
+    """All clients of one run, which send to `port`. An async context manager."""
 
     def __init__(self, port: int) -> None:
         self.run: Final = uuid4().hex
@@ -43,13 +47,17 @@ class Clients:
         self._url = f"http://127.0.0.1:{port}/payments"
         self._intents: dict[int, Sending] = {}
         self._budgets = Budgets(_UNBOUNDED)
-        self._http = httpx2.AsyncClient(limits=httpx2.Limits(max_connections=None), timeout=None, trust_env=False)
+        unlimited = httpx2.Limits(max_connections=None)
+        self._pools = [
+            httpx2.AsyncClient(limits=unlimited, timeout=None, trust_env=False, verify=False) for _ in range(_POOLS)
+        ]
 
     async def __aenter__(self) -> Clients:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._http.aclose()
+        for pool in self._pools:
+            await pool.aclose()
 
     def key(self, intent: Intent) -> str:
         """The key of `intent`, made when it is first asked for."""
@@ -77,7 +85,8 @@ class Clients:
         return self._intents[intent.number]
 
     async def _ask(self, intent: Intent, policy: RetryPolicy) -> Told:
-        outcome = await asend(self._http, self._sending(intent), policy=policy, budgets=self._budgets)
+        pool = self._pools[intent.number % _POOLS]
+        outcome = await asend(pool, self._sending(intent), policy=policy, budgets=self._budgets)
         if isinstance(outcome, Succeeded):
             return Told(Ending.SUCCESS, frozenset({outcome.response.json()["payment"]}))
         if isinstance(outcome, Rejected):

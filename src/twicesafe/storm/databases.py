@@ -108,4 +108,7 @@ def ledger_in(url: str) -> Ledger:
 
 def file_of(url: str) -> Path:
     """The file that a sqlite:/// URL names."""
-    return Path(url.removeprefix("sqlite:///"))
+    name = url.removeprefix("sqlite:///")
+    if name in ("", url):
+        raise ConfigurationError("a storm on a SQLite file of yours is asked for by sqlite:///path")
+    return Path(name)

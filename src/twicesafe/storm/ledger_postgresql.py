@@ -34,8 +34,9 @@ class PostgresqlLedger:
         try:
             async with self._pool.acquire() as connection:
                 await connection.execute(TABLE)
-        except (OSError, asyncpg.PostgresError) as error:
-            raise StoreUnavailableError(f"{without_password(self._url)} cannot be used: {error}") from error
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            where = without_password(self._url)
+            raise StoreUnavailableError(f"the ledger cannot be kept in {where}: {error}") from error
 
     async def write(self, connection: Any, number: str, payment: Payment) -> None:
         await connection.execute("INSERT INTO storm_payments VALUES ($1, $2, $3, $4, $5)", number, *payment)

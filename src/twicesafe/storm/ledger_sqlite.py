@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
+from twicesafe.errors import StoreUnavailableError
 from twicesafe.storm.ledger import TABLE, Payment, by_intent
 
 BUSY: Final = 30.0
@@ -35,7 +36,10 @@ class SqliteLedger:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute(TABLE)
 
-        await asyncio.to_thread(create)
+        try:
+            await asyncio.to_thread(create)
+        except sqlite3.Error as error:
+            raise StoreUnavailableError(f"the ledger cannot be kept in {self._file}: {error}") from error
 
     async def write(self, connection: Any, number: str, payment: Payment) -> None:
         await connection.execute("INSERT INTO storm_payments VALUES (?, ?, ?, ?, ?)", (number, *payment))

@@ -59,7 +59,8 @@ _COMMON: Final = (
 )
 """Weights of the faults that any attempt may meet. A lost answer is the classic, so it comes most often."""
 
-_TIMEOUTS: Final = frozenset({Fault.SLOW_HANDLER, Fault.ANSWER_DELAYED})
+TIMEOUTS: Final = frozenset({Fault.SLOW_HANDLER, Fault.ANSWER_DELAYED})
+"""Faults that last until the client gives up."""
 
 _FIRST_FAULT: Final = 0.4
 """The share of intents whose first attempt meets a common fault."""
@@ -105,7 +106,7 @@ class BlowKind(StrEnum):
 PARALLEL_DUPLICATE: Final = "parallel_duplicate"
 """A further copy of an intent, sent at the same time as the first."""
 
-KINDS: Final = (*sorted([*Fault, *BlowKind, PARALLEL_DUPLICATE]),)
+KINDS: Final = tuple(sorted([*Fault, *BlowKind, PARALLEL_DUPLICATE]))
 """What a report counts. Those named after SIGKILL's are among `sigkill` too."""
 
 
@@ -158,9 +159,9 @@ def _intent(random: Random, number: int, special: Fault | None) -> Intent:
     # Alone, an attempt that is to die under way surely gets that far.
     copies = random.randint(2, 4) if parallel and special is None else 1
     amount = f"{random.randint(1, 500)}.{random.randint(0, 99):02d}"
-    return Intent(
-        number, f"account-{random.randint(1, 50)}", amount, copies, special is Fault.SLOW_HANDLER, tuple(faults)
-    )
+    account = f"account-{random.randint(1, 50)}"
+    impatient = any(planned.fault in TIMEOUTS for planned in faults)
+    return Intent(number, account, amount, copies, impatient, tuple(faults))
 
 
 def _weighted(random: Random) -> Fault:

@@ -202,4 +202,5 @@ async def _unless_gone(client: Line, work: Awaitable[T]) -> T | None:
     finally:
         working.cancel()
         gone.cancel()
-        await asyncio.wait((working, gone))  # only one may read at a time
+        # Only one may read at a time; and what went wrong with the work is of no interest to a client that has gone.
+        await asyncio.gather(working, gone, return_exceptions=True)
