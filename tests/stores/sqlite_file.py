@@ -18,7 +18,7 @@ from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.record import Ownership
 from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
 from twicesafe.stores.sqlite_connection import SqliteConnection
-from twicesafe.stores.sqlite_writer import Job, Writer
+from twicesafe.stores.sqlite_writer import Job, _Worker
 from twicesafe.testing import ManualClock
 
 SOON = timedelta(milliseconds=50)
@@ -101,15 +101,15 @@ class Blocked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._waiting = 0
         self._changed = threading.Condition()
-        not_begun = Writer._not_begun
+        not_begun = _Worker._not_begun
 
-        def notice(writer: Writer, waiting: list[Job], error: sqlite3.Error) -> list[Job]:
+        def notice(worker: _Worker, waiting: list[Job], error: sqlite3.Error) -> list[Job]:
             with self._changed:
                 self._waiting = len(waiting)
                 self._changed.notify_all()
-            return not_begun(writer, waiting, error)
+            return not_begun(worker, waiting, error)
 
-        monkeypatch.setattr(Writer, "_not_begun", notice)
+        monkeypatch.setattr(_Worker, "_not_begun", notice)
 
     def wait_for(self, jobs: int) -> None:
         """Until `jobs` jobs wait for the write lock."""

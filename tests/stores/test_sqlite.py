@@ -38,7 +38,8 @@ def test_every_connection_is_durable(file: File) -> None:
                              for name in ("journal_mode", "synchronous"))  # fmt: skip
         assert (mode, level) == ("wal", 2)
     store.claim(wish())
-    writer = store._writer._connection
+    assert store._writer._worker is not None
+    writer = store._writer._worker._connection
     assert writer is not None
     assert writer.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     assert writer.execute("PRAGMA synchronous").fetchone()[0] == 2

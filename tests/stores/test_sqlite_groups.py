@@ -18,6 +18,7 @@ from twicesafe.errors import (
 )
 from twicesafe.stores.sqlite import AsyncSqliteStore
 from twicesafe.stores.sqlite_connection import SqliteConnection
+from twicesafe.stores.sqlite_writer import _Worker
 
 
 async def together(store: AsyncSqliteStore, file: File, blocked: Blocked, *calls: Any, refused: int = 0) -> list[Any]:
@@ -197,3 +198,21 @@ def test_a_transaction_whose_commit_is_in_doubt_is_read_back(
         record = store.read(found.ownership.digest).record
     assert file.effects() == (1 if stands else 0)
     assert (record is not None and record.ownership == found.ownership) is stands
+
+
+def test_nobody_waits_for_ever_for_what_nobody_foresaw(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C8, R42: an error that the writer does not know reaches everybody who waits, and the next ones are served."""
+    store = file.store()
+    connected = _Worker._connected
+    failures = [MemoryError("unforeseen")]
+
+    def fail(worker: _Worker) -> SqliteConnection:
+        if failures:
+            raise failures.pop()
+        return connected(worker)
+
+    monkeypatch.setattr(_Worker, "_connected", fail)
+    with pytest.raises(MemoryError, match="unforeseen"):
+        store.claim(wish())
+    assert isinstance(store.claim(wish()), Claimed)
+    assert file.records() == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -295,9 +295,9 @@ NOT_COMMITTED: Final = frozenset(
 """Codes with which a COMMIT fails for certain: its last page was not written. A failed fsync is not among them."""
 
 
-def keep_for_ever(connections: Iterable[SqliteConnection]) -> None:
-    """Connections that were inherited by a fork. SQLite forbids using them, and closing is using."""
-    _INHERITED.extend(connections)
+def keep_for_ever(inherited: object) -> None:
+    """What holds a connection that was inherited by a fork. SQLite forbids using it, and closing is using."""
+    _INHERITED.append(inherited)
 
 
-_INHERITED: Final[list[SqliteConnection]] = []
+_INHERITED: Final[list[object]] = []

@@ -19,7 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread, current_thread
+from threading import Lock, Thread
 from typing import Any, Final, TypeAlias, TypeVar
 
 from twicesafe.errors import AmbiguousWriteError, StoreError, StoreUnavailableError
@@ -98,20 +98,14 @@ class _AsyncJob(Job):
 
 
 class Writer:
-    """Performs jobs for one file. Starts its thread with the first job, and again in a process forked from this one."""
+    """Performs jobs for one file. Its thread starts with the first job, and again in a process forked from this one."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
-        self._begin = file.sql("begin")
-        self._commit = file.sql("commit")
         self._lock = Lock()
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._thread: Thread | None = None
-        self._pid = 0
+        self._worker: _Worker | None = None
+        self._pid = os.getpid()
         self._closed = False
-        self._connection: SqliteConnection | None = None
-
-    # --- for everybody ------------------------------------------------------------------------------------------------
 
     def run(self, make_steps: MakeSteps[R], *, under_lock: bool = False) -> R:
         """Perform the steps and wait. `under_lock`: all of them while other writers are kept out."""
@@ -130,70 +124,80 @@ class Writer:
     def close(self) -> None:
         """Finish what was submitted, then stop."""
         with self._lock:
-            thread, self._thread = self._thread, None
-            if not self._closed:
-                self._closed = True
-                self._queue.put(None)
-        if thread is not None and thread is not current_thread() and self._pid == os.getpid():
-            thread.join()
+            self._closed = True
+            worker, self._worker = self._worker, None
+            if worker is not None:
+                worker.queue.put(None)
+        if worker is not None and self._pid == os.getpid():
+            worker.thread.join()
 
     def _submit(self, job: Job) -> None:
         job.deadline = time.monotonic() + self._file.busy_seconds
+        pid = os.getpid()
+        if self._pid != pid:
+            self._forked(pid)
         with self._lock:
             if self._closed:
                 raise StoreUnavailableError(f"the store on {self._file.path} is closed")
-            if self._pid != os.getpid():
-                self._start()
-            self._queue.put(job)
+            if self._worker is None:
+                self._worker = _Worker(self._file)
+            self._worker.queue.put(job)
 
-    def _start(self) -> None:
-        if self._connection is not None:
-            keep_for_ever([self._connection])
-            self._connection = None
-        self._pid = os.getpid()
-        self._queue = SimpleQueue()
-        self._thread = Thread(target=self._work, args=(self._queue,), name="twicesafe-sqlite", daemon=True)
-        self._thread.start()
+    def _forked(self, pid: int) -> None:
+        """The parent's thread is not here, nor is whoever held the lock; the parent's connection must not be used."""
+        if self._worker is not None:
+            keep_for_ever(self._worker)
+        self._lock, self._worker, self._pid = Lock(), None, pid
 
-    # --- the thread ---------------------------------------------------------------------------------------------------
 
-    def _work(self, queue: SimpleQueue[Job | None]) -> None:
-        waiting: list[Job] = []
+class _Worker:
+    """The thread, and what belongs to it alone: the connection, and the jobs that wait for the write lock."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self._begin = file.sql("begin")
+        self._commit = file.sql("commit")
+        self._connection: SqliteConnection | None = None
+        self._waiting: list[Job] = []
+        self.queue: Final[SimpleQueue[Job | None]] = SimpleQueue()
+        self.thread: Final = Thread(target=self._work, name="twicesafe-sqlite", daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
         stopping = False
-        try:
-            while waiting or not stopping:
-                arrived = self._arrived(queue, wait=not waiting)
-                if None in arrived:
-                    stopping = True
-                jobs = [job for job in arrived if job is not None]
-                waiting += self._read(jobs)
-                if waiting:
-                    waiting = self._write(waiting)
-        finally:
-            self._disconnect()
+        while self._waiting or not stopping:
+            arrived = self._arrived()
+            stopping = stopping or None in arrived
+            jobs = [job for job in arrived if job is not None]
+            try:
+                self._waiting += self._read(jobs)
+                if self._waiting:
+                    self._waiting = self._write(self._waiting)
+            except BaseException as error:  # noqa: BLE001 - nobody may wait for ever for what nobody foresaw
+                self._give_up({*jobs, *self._waiting}, error)
+        self._disconnect()
 
-    def _arrived(self, queue: SimpleQueue[Job | None], *, wait: bool) -> list[Job | None]:
-        """What has been submitted; where somebody waits for the write lock, a moment is all there is."""
+    def _give_up(self, jobs: Iterable[Job], error: BaseException) -> None:
+        for job in jobs:
+            job.fail(error)
+        self._waiting = []
+        self._disconnect()
+        _answer(jobs)
+
+    def _arrived(self) -> list[Job | None]:
+        """What has been submitted. Waits for it, unless somebody waits for the write lock meanwhile."""
         arrived: list[Job | None] = []
         try:
-            arrived.append(queue.get() if wait else queue.get_nowait())
+            arrived.append(self.queue.get(block=not self._waiting))
             while len(arrived) < LARGEST_GROUP:
-                arrived.append(queue.get_nowait())
+                arrived.append(self.queue.get_nowait())
         except Empty:
             pass
         return arrived
 
     def _read(self, jobs: list[Job]) -> list[Job]:
         """Perform what needs no lock. Answers those that need no more, gives back those that want to write."""
-        if not jobs:
-            return []
-        try:
-            connection = self._connected()
-        except BaseException as error:  # noqa: BLE001 - theirs, and this thread must live
-            for job in jobs:
-                job.fail(error)
-            _answer(jobs)
-            return []
+        connection = self._connected()
         finished, writing = [], []
         for job in jobs:
             if job.abandoned:
@@ -316,11 +320,12 @@ def _single(step: Statement | Batch) -> Statement:
 
 
 def _answer(jobs: Iterable[Job]) -> None:
-    """Wake those who wait; a loop's tasks all at once."""
+    """Wake those who wait; a loop's tasks all at once. Whoever was woken before is left alone."""
     tasks: defaultdict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)
     for job in jobs:
         if isinstance(job, _BlockingJob):
-            job.done.release()
+            if job.done.locked():
+                job.done.release()
         elif isinstance(job, _AsyncJob):
             tasks[job.loop].append(job.future)
     for loop, futures in tasks.items():
