@@ -81,6 +81,11 @@ class Place:
         row = self.admin.execute(query, parameters).fetchone()
         return None if row is None else row[0]
 
+    def reconnect(self) -> None:
+        """After the server has been away."""
+        self.admin.close()
+        self.admin = psycopg.connect(self.dsn_with(), autocommit=True)
+
     def set_clock(self, now: Instant) -> None:
         """What MANUAL_CLOCK says."""
         self.admin.execute("UPDATE clock SET now = %s", [now])

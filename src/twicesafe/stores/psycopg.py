@@ -265,6 +265,8 @@ class AsyncPsycopgConnections(_Psycopg):
 def _alive(connection: Any) -> bool:
     """Whether the server has closed it meanwhile, as far as this end can tell without asking."""
     try:
+        # First what the server said before it closed, then that it did.
+        connection.pgconn.consume_input()
         connection.pgconn.consume_input()
     except psycopg.OperationalError:
         return False
