@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
 import threading
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -96,6 +98,13 @@ def test_a_table_for_people() -> None:
     assert "One effect per intent." in ran.out
 
 
+def test_the_same_damage_on_postgresql(postgresql_server: PostgresqlServer) -> None:
+    """R42: a better database does not help: without twicesafe payments happen twice on PostgreSQL as well."""
+    ran = storm("--store", postgresql_server.create_database(), "--seed", "7", "--naive")
+    assert ran.json["duplicates"] > 0
+    assert ran.status == 1
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_an_interrupted_storm_leaves_nobody_behind(store: str, number: signal.Signals, status: int) -> None:
@@ -118,22 +127,26 @@ def test_an_interrupted_storm_leaves_nobody_behind(store: str, number: signal.Si
 
 
 def test_a_storm_that_is_killed_leaves_nobody_behind() -> None:
-    """R42: even SIGKILL, which it cannot act on, ends the servers and the database with it."""
-    with subprocess.Popen(
-        command("storm", "--store", "postgresql", "--intents", "2000", "--json"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        try:
-            started = _descendants_once_there_are(10, process)
-        finally:
-            process.kill()
-    for _ in range(300):
-        left = _alive(started)
-        if not left:
-            break
-        _moment()
-    assert left == set()
+    """R42: even SIGKILL, which it cannot act on, ends the servers and the database with it, and their data."""
+    with TemporaryDirectory(prefix="twicesafe-test-") as folder:
+        Path(folder).chmod(0o755)  # as root, the database server is another user
+        with subprocess.Popen(
+            command("storm", "--store", "postgresql", "--intents", "2000", "--json"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": folder},
+        ) as process:
+            try:
+                started = _descendants_once_there_are(10, process)
+            finally:
+                process.kill()
+        for _ in range(300):
+            left = _alive(started)
+            if not left:
+                break
+            _moment()
+        assert left == set()
+        assert list(Path(folder).glob("twicesafe-postgresql-*")) == []
 
 
 def _descendants_once_there_are(enough: int, process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> set[int]:
