@@ -124,6 +124,8 @@ def test_a_write_that_waits_too_long_changes_nothing(file: File) -> None:
         with pytest.raises(StoreUnavailableError, match="nothing was changed"):
             call()
     file.plain.execute("ROLLBACK")
+    with store.transaction() as transaction:
+        transaction.begin()
     found = store.read(won.ownership.digest)
     assert file.records() == 1
     assert found.record is not None and found.record.state is RecordState.CLAIMED

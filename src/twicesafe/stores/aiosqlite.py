@@ -213,8 +213,10 @@ class AsyncSqliteTransaction:
         """See Transaction.begin."""
         if not self._steps.open:
             await self._leave()
-        await adrive(self._steps.begin(), self._perform)
-        self._guard()
+        try:
+            await adrive(self._steps.begin(), self._perform)
+        finally:
+            await self._guard_or_leave()
 
     async def commit(self) -> None:
         """See Transaction.commit."""
@@ -227,14 +229,13 @@ class AsyncSqliteTransaction:
         try:
             return await adrive(self._steps.claim(claim), self._perform)
         finally:
-            if self._steps.open:
-                self._guard()
-            else:
-                await self._leave()
+            await self._guard_or_leave()
 
-    def _guard(self) -> None:
-        assert self._lent is not None
-        self._lent.inner.guarded = True
+    async def _guard_or_leave(self) -> None:
+        if self._steps.open and self._lent is not None:
+            self._lent.inner.guarded = True
+        else:
+            await self._leave()
 
     async def renew(self, own: Ownership, lease_us: Micros) -> None:
         """There is no lease: the write lock lasts as long as the transaction."""

@@ -45,8 +45,10 @@ class SqliteTransaction:
         """See Transaction.begin."""
         if not self._steps.open:
             self._leave()
-        drive(self._steps.begin(), self._perform)
-        self._guard()
+        try:
+            drive(self._steps.begin(), self._perform)
+        finally:
+            self._guard_or_leave()
 
     def commit(self) -> None:
         """See Transaction.commit."""
@@ -59,14 +61,13 @@ class SqliteTransaction:
         try:
             return drive(self._steps.claim(claim), self._perform)
         finally:
-            if self._steps.open:
-                self._guard()
-            else:
-                self._leave()
+            self._guard_or_leave()
 
-    def _guard(self) -> None:
-        assert self._connection is not None
-        self._connection.guarded = True
+    def _guard_or_leave(self) -> None:
+        if self._steps.open and self._connection is not None:
+            self._connection.guarded = True
+        else:
+            self._leave()
 
     def renew(self, own: Ownership, lease_us: Micros) -> None:
         """There is no lease: the write lock lasts as long as the transaction."""
