@@ -97,7 +97,6 @@ class Idempotency:
         self._undecided = Operation("undecided", self._policy)
         self._methods: frozenset[str] = frozenset()
         self._carriers: frozenset[bytes] = frozenset()
-        self._transactional = False
         self._seen_whole = False
         self._openapi: Callable[[], dict[str, Any]] | None = None
 
@@ -133,7 +132,6 @@ class Idempotency:
             self._undecided = Operation("undecided", Policy(body_limit=max(policy.body_limit for policy in known)))
             self._methods = frozenset().union(*(policy.methods for policy in known))
             self._carriers = frozenset(policy.header_name for policy in known)
-            self._transactional = any(policy.effects is Effects.TRANSACTIONAL for policy in known)
             wrapper.twicesafe_operation = operation  # type: ignore[attr-defined]
             return cast("Endpoint", wrapper)
 
@@ -263,11 +261,7 @@ class Idempotency:
             if name in carriers:
                 await shielded(keyed, keyed.run(app, keyed.receive), self._shared, loop)
                 return
-        if self._transactional:
-            # A task of its own as well: rolling back must not be cut short by a second cancellation.
-            await shielded(keyed, keyed.run(app, receive), self._shared, loop)
-        else:
-            await keyed.run(app, receive)
+        await keyed.run(app, receive)
 
     def _keyed(self, scope: ASGIScope) -> KeyedRequest:
         found: KeyedRequest | None = scope.get(self._slot) or scope.get("twicesafe")

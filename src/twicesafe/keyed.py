@@ -205,7 +205,8 @@ class KeyedRequest:
         """Say, before entering, what this request turned out to ask for; its handler has not been reached yet."""
         self.operation = operation
         self.entered = False
-        self._body_limit = operation.policy.body_limit
+        # What was over the limit while nobody knew the operation is not there to be compared.
+        self._body_limit = min(self._body_limit, operation.policy.body_limit)
         self._scope["twicesafe"] = self
 
     @property

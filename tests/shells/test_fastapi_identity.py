@@ -1,5 +1,6 @@
 """Which requests to a FastAPI route are one intent: whose key it is, how it is written, what was asked for."""
 
+import asyncio
 from datetime import timedelta
 from typing import Annotated
 
@@ -167,6 +168,42 @@ def test_settings_of_a_policy_hold_on_the_route():
             reply = await served.post(method="PUT", key=None, body=body, headers=[(b"x-request-key", uuid)])
         assert served.ledger == [5]
         assert reply.replayed
+
+    run(trial())
+
+
+@pytest.mark.parametrize("while_running", [False, True])
+def test_a_key_with_another_body_is_refused(while_running):
+    """I4, F6, F8: one byte of the body changed: 422, while the first runs and after; the first is still replayed."""
+
+    async def trial():
+        served = Service()
+        waiting, go = asyncio.Event(), asyncio.Event()
+
+        @served.app.post("/work")
+        @served.safe.operation(body_limit=100_000)
+        async def work(body: dict[str, str]) -> dict[str, int]:
+            waiting.set()
+            await go.wait()
+            return served.append(body["text"][-1])
+
+        @served.app.post("/small")
+        @served.safe.operation(body_limit=10)
+        async def small() -> None: ...
+
+        first, other = (b'{"text": "' + b"x" * 90_000 + last + b'"}' for last in (b"a", b"b"))
+        running = asyncio.ensure_future(served.post(parts=[first[:500], first[500:]]))
+        await waiting.wait()
+        if not while_running:
+            go.set()
+            await running
+        refused = await served.post(body=other)
+        go.set()
+        await running
+        assert served.ledger == ["a"]
+        assert (refused.status, refused.kind) == (422, "key-reused")
+        assert (await served.post(body=first)).replayed
+        assert served.ledger == ["a"]
 
     run(trial())
 
