@@ -34,6 +34,7 @@ _OTHER_TABLES: Final = frozenset({"42703"})
 
 _PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/]*@")
 _SECRETS = re.compile(r"([?&](?:password|sslpassword)=)[^&]*")
+_WORDS = re.compile(r"(\b(?:password|sslpassword)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)")
 
 
 def queries(placeholder: Placeholder, now_sql: str | None) -> Queries:
@@ -43,7 +44,9 @@ def queries(placeholder: Placeholder, now_sql: str | None) -> Queries:
 
 def without_password(dsn: str) -> str:
     """A DSN as messages may show it."""
-    return _SECRETS.sub(r"\1***", _PASSWORD.sub(r"\1:***@", dsn))
+    if "://" in dsn:
+        return _SECRETS.sub(r"\1***", _PASSWORD.sub(r"\1:***@", dsn))
+    return _WORDS.sub(r"\1***", dsn)
 
 
 def seconds(timeout: timedelta) -> float:

@@ -80,7 +80,9 @@ def apply_schema(sql: Queries) -> Steps[None]:
     yield Batch((sql("begin"), sql("schema_lock")))
     found = yield from _version(sql)
     if not found:
+        # A session that has seen that the table is not there may go on believing it; one that makes it looks anew.
         yield _versions_table(sql.dialect)
+        found = (yield sql("schema_version"))[0][0] or 0
     for version in versions(sql.dialect):
         if version.number > found:
             for statement in version.statements():  # noqa: UP028 - a tuple cannot be sent rows
