@@ -30,16 +30,18 @@ from twicesafe.stores.memory_rows import (
     KEY_UNTIL,
     LASTING,
     LEASE_UNTIL,
+    NO_BODY,
     OWNER,
     STATE,
     STATUS,
     UNKNOWN,
-    Row,
+    Head,
     answered,
+    head_of,
     moved,
     pack,
     to_record,
-    unpack,
+    without_body,
 )
 
 __all__ = ["AsyncMemoryStore", "MemoryStore"]
@@ -96,15 +98,17 @@ class MemoryStore:
                 self._look_at(LOOKED_AT_PER_CLAIM, now)
             row = self._rows.get(digest)
             if row:
-                return self._claim_again(claim, unpack(row), now)
+                return self._claim_again(claim, row, now)
             self._rows[digest] = pack(claim, 1, now)
             if row is None:
                 self._queue.append(digest)
             return Claimed(Ownership(digest, claim.owner, 1), now)
 
-    def _claim_again(self, claim: Claim, row: Row, now: Instant) -> Claimed | Existing:
+    def _claim_again(self, claim: Claim, row: bytes, now: Instant) -> Claimed | Existing:
         record = to_record(claim.digest, row)
         verdict = decide(record, claim.fingerprint, claim.owner, now)
+        if verdict is Verdict.REPLAY:
+            return Existing(verdict, record, now)
         if verdict is Verdict.FREE or verdict is Verdict.TAKE_OVER:
             epoch = record.epoch + 1
             previous = None if verdict is Verdict.FREE else record
@@ -112,39 +116,39 @@ class MemoryStore:
             return Claimed(Ownership(claim.digest, claim.owner, epoch), now, previous)
         if verdict is Verdict.OWN:
             # The reply was lost on the way; by now the lease may be over, so it begins again.
-            self._rows[claim.digest] = moved(row, state=CLAIMED, lease_until=now + claim.lease_us)
+            self._rows[claim.digest] = moved(row, head_of(row), state=CLAIMED, lease_until=now + claim.lease_us)
             return Claimed(record.ownership, now)
         if verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
             if verdict is Verdict.HOLD:
-                after = moved(row, state=UNKNOWN)
+                after = moved(row, head_of(row), state=UNKNOWN)
                 verdict = Verdict.UNKNOWN
             else:
                 until = now + claim.key_us
-                after = moved(row, state=COMPLETED, lease_until=now, key_until=until)
+                after = moved(row, head_of(row), state=COMPLETED, lease_until=now, key_until=until)
                 self._expect(until)
                 verdict = Verdict.GONE
             self._rows[claim.digest] = after
-            return Existing(verdict, to_record(claim.digest, unpack(after)), now)
+            return Existing(verdict, to_record(claim.digest, after), now)
         return Existing(verdict, record, now)
 
     def renew(self, own: Ownership, lease_us: Micros) -> None:
         """See Session.renew."""
         with self._lock:
-            row = self._owned(own)
-            if row[STATE] != CLAIMED:
+            row, head = self._owned(own)
+            if head[STATE] != CLAIMED:
                 raise _lost()
             if lease_us < 1:
                 raise ValueError(LASTING)
-            self._rows[own.digest] = moved(row, state=CLAIMED, lease_until=self._clock() + lease_us)
+            self._rows[own.digest] = moved(row, head, state=CLAIMED, lease_until=self._clock() + lease_us)
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
         with self._lock:
-            row = self._owned(own)
-            if row[STATE] != CLAIMED:
+            row, before = self._owned(own)
+            if before[STATE] != CLAIMED:
                 raise _lost()
-            until = row[LEASE_UNTIL], row[KEY_UNTIL], row[BODY_UNTIL]
-            self._rows[own.digest] = answered(row, CLAIMED, until, head._replace(body=None))
+            until = before[LEASE_UNTIL], before[KEY_UNTIL], before[BODY_UNTIL]
+            self._rows[own.digest] = answered(row, before, CLAIMED, until, head._replace(body=None))
 
     def complete(
         self,
@@ -157,20 +161,22 @@ class MemoryStore:
     ) -> None:
         """See Session.complete. `keep_effects` means nothing here."""
         with self._lock:
-            row = self._owned(own)
-            if row[STATE] != COMPLETED:
-                self._complete(own.digest, row, response, key_us, body_us)
+            row, head = self._owned(own)
+            if head[STATE] != COMPLETED:
+                self._complete(own.digest, row, head, response, key_us, body_us)
 
-    def _complete(self, digest: bytes, row: Row, response: StoredResponse, key_us: Micros, body_us: Micros) -> None:
+    def _complete(
+        self, digest: bytes, row: bytes, head: Head, response: StoredResponse, key_us: Micros, body_us: Micros
+    ) -> None:
         now = self._clock()
-        self._rows[digest] = answered(row, COMPLETED, (now, now + key_us, now + body_us), response)
-        self._expect(now + (min(body_us, key_us)))
+        self._rows[digest] = answered(row, head, COMPLETED, (now, now + key_us, now + body_us), response)
+        self._expect(now + min(body_us, key_us))
 
     def release(self, own: Ownership) -> None:
         """See Session.release."""
         with self._lock:
-            row = self._owned(own)
-            if row[STATE] == COMPLETED or (row[STATUS] and self._clock() >= row[LEASE_UNTIL]):
+            _, head = self._owned(own)
+            if head[STATE] == COMPLETED or (head[STATUS] and self._clock() >= head[LEASE_UNTIL]):
                 # Nor once its owner seemed gone and its answer had begun to leave: that was done.
                 raise _lost()
             self._forget(own.digest)
@@ -178,20 +184,20 @@ class MemoryStore:
     def hold(self, own: Ownership) -> None:
         """See Session.hold."""
         with self._lock:
-            row = self._owned(own)
-            if row[STATE] == COMPLETED:
+            row, head = self._owned(own)
+            if head[STATE] == COMPLETED:
                 raise _lost()
-            self._rows[own.digest] = moved(row, state=UNKNOWN)
+            self._rows[own.digest] = moved(row, head, state=UNKNOWN)
 
-    def _owned(self, own: Ownership) -> Row:
+    def _owned(self, own: Ownership) -> tuple[bytes, Head]:
         digest, owner, epoch = own
-        packed = self._rows.get(digest)
-        if not packed:
+        row = self._rows.get(digest)
+        if not row:
             raise _lost()
-        row = unpack(packed)
-        if row[OWNER] != owner or row[EPOCH] != epoch:
+        head = head_of(row)
+        if head[OWNER] != owner or head[EPOCH] != epoch:
             raise _lost()
-        return row
+        return row, head
 
     # --- everything else ----------------------------------------------------------------------------------------------
 
@@ -203,21 +209,23 @@ class MemoryStore:
         """See Store.read."""
         with self._lock:
             row = self._rows.get(digest)
-            return Found(to_record(digest, unpack(row)) if row else None, self._clock())
+            return Found(to_record(digest, row) if row else None, self._clock())
 
     def settle(
         self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
     ) -> bool:
         """See Store.settle."""
         with self._lock:
-            packed = self._rows.get(digest)
-            row = unpack(packed) if packed else None
-            if row is None or row[STATE] != UNKNOWN or row[EPOCH] != epoch:
+            row = self._rows.get(digest)
+            if not row:
+                return False
+            head = head_of(row)
+            if head[STATE] != UNKNOWN or head[EPOCH] != epoch:
                 return False
             if response is None:
                 self._forget(digest)
             else:
-                self._complete(digest, row, response, key_us, body_us)
+                self._complete(digest, row, head, response, key_us, body_us)
             return True
 
     def now(self) -> Instant:
@@ -273,32 +281,32 @@ class MemoryStore:
                 self._due_later = _FAR
             self._unseen -= 1
             digest = queue.popleft()
-            packed = rows[digest]
-            if not packed:
+            row = rows[digest]
+            if not row:
                 del rows[digest]
             else:
-                row = unpack(packed)
-                if row[STATE] == COMPLETED and now >= row[KEY_UNTIL]:
+                head = head_of(row)
+                if head[STATE] == COMPLETED and now >= head[KEY_UNTIL]:
                     del rows[digest]
                     touched += 1
                 else:
-                    if row[STATE] == COMPLETED:
-                        touched += self._drop_body(digest, row, now)
+                    if head[STATE] == COMPLETED:
+                        touched += self._drop_body(digest, row, head, now)
                     queue.append(digest)
             if not self._unseen:
                 self._due = self._due_later
         return touched
 
-    def _drop_body(self, digest: bytes, row: Row, now: Instant) -> int:
+    def _drop_body(self, digest: bytes, row: bytes, head: Head, now: Instant) -> int:
         """1 if the body's retention has ended. Notes when the row is to be looked at again."""
-        until: Instant = row[KEY_UNTIL]
+        until: Instant = head[KEY_UNTIL]
         ended = 0
-        if row[BODY] is not None:
-            if now >= row[BODY_UNTIL]:
-                self._rows[digest] = moved(row, state=COMPLETED, keep_body=False)
+        if head[BODY] != NO_BODY:
+            if now >= head[BODY_UNTIL]:
+                self._rows[digest] = without_body(row, head)
                 ended = 1
             else:
-                until = min(until, row[BODY_UNTIL])
+                until = min(until, head[BODY_UNTIL])
         self._due_later = min(self._due_later, until)
         return ended
 
