@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.postgresql import PostgresqlServer
+from tests.stores.postgresql_kinds import Place, new_place
 from tests.stores.sqlite_file import Blocked, File
 
 
@@ -22,3 +24,11 @@ def file(tmp_path: Path) -> Iterator[File]:
 def blocked(monkeypatch: pytest.MonkeyPatch) -> Blocked:
     """To wait until writers wait."""
     return Blocked(monkeypatch)
+
+
+@pytest.fixture
+def place(postgresql_server: PostgresqlServer, kind: str) -> Iterator[Place]:
+    """A schema of its own in the tests' PostgreSQL, for stores of the kind under test."""
+    made = new_place(postgresql_server, kind)
+    with made.admin:
+        yield made

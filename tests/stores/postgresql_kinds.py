@@ -11,11 +11,14 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import psycopg
+import pytest
 
 from tests.servers.postgresql import PostgresqlServer
-from twicesafe.core.record import Instant
+from tests.stores.claims import ANSWER, BODY, KEY, wish
+from twicesafe.core.claims import Claim, Claimed
+from twicesafe.core.record import Effects, Instant, Ownership
 from twicesafe.stores.asyncpg import AsyncpgStore
-from twicesafe.stores.contract import AsyncStore, AsyncTransaction, Store
+from twicesafe.stores.contract import AsyncSession, AsyncStore, AsyncTransaction, Store
 from twicesafe.stores.psycopg import AsyncPsycopgStore, PsycopgStore
 from twicesafe.testing import ManualClock, StoreUnderTest
 from twicesafe.testing.threads import StoreInThreads, TransactionInThread
@@ -42,6 +45,7 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[Any, str], Any]]] = {
     "psycopg": (PsycopgStore, _write_psycopg),
     "psycopg, async": (AsyncPsycopgStore, _write_psycopg_async),
 }
+KIND = pytest.mark.parametrize("kind", KINDS)
 ASYNC_KINDS = ["asyncpg", "psycopg, async"]
 
 
@@ -138,7 +142,7 @@ class Place:
 _names = count(1)
 
 
-def place(server: PostgresqlServer, kind: str) -> Place:
+def new_place(server: PostgresqlServer, kind: str) -> Place:
     """A new one."""
     dsn = server.dsn()
     name = f"place{next(_names)}"
@@ -170,6 +174,27 @@ def interpose(store: Any, call: Callable[[int], Any]) -> None:
         return perform(store, *arguments, **named)
 
     store.perform = async_perform if asyncio.iscoroutinefunction(perform) else sync_perform
+
+
+async def won(session: AsyncSession, key: str | Claim = "key", **changes: Any) -> Ownership:
+    """Claim and win."""
+    found = await session.claim(wish(key, **changes) if isinstance(key, str) else key)
+    assert isinstance(found, Claimed), found
+    return found.ownership
+
+
+async def complete(session: AsyncSession, own: Ownership, **named: Any) -> None:
+    """With the usual answer."""
+    await session.complete(own, ANSWER, KEY, BODY, **named)
+
+
+async def whole(place: Place, store: AsyncStore, key: str = "key") -> None:
+    """A whole exchange on a key of its own."""
+    async with store.transaction() as transaction:
+        own = await won(transaction, key, effects=Effects.TRANSACTIONAL)
+        await place.write_in(transaction, key)
+        await complete(transaction, own)
+    assert place.effects(key) == 1
 
 
 async def _result(value: Any) -> Any:

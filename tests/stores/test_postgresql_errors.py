@@ -1,0 +1,130 @@
+"""What PostgreSQL's errors mean, and that none of them tells a secret."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.stores.claims import wish
+from tests.stores.postgresql_kinds import (
+    KIND,
+    KINDS,
+    as_async,
+    whole,
+)
+from twicesafe.core.record import Effects
+from twicesafe.errors import (
+    AmbiguousWriteError,
+    ConfigurationError,
+    SchemaError,
+    StoreError,
+    StoreUnavailableError,
+)
+from twicesafe.stores.postgresql import Failure, store_error, without_password
+
+TRANSACTIONAL = Effects.TRANSACTIONAL
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+@KIND
+def test_missing_tables_are_told_with_the_command_that_makes_them(place, kind) -> None:
+    """R21, R22: without tables each call says which command makes them, and the password is not in it."""
+
+    async def trial() -> None:
+        plain = KINDS[kind][0](place.dsn_with().replace("twicesafe@", "twicesafe:secret@"))
+        store = as_async(plain)
+        try:
+            with pytest.raises(SchemaError, match="twicesafe schema apply --store postgresql://") as checked:
+                await store.check_schema()
+            with pytest.raises(SchemaError, match="twicesafe schema apply --store postgresql://") as claimed:
+                await store.claim(wish())
+            async with store.transaction() as transaction:
+                with pytest.raises(SchemaError):
+                    await transaction.claim(wish())
+            for caught in (checked, claimed):
+                assert "secret" not in str(caught.value)
+            await asyncio.gather(*(store.apply_schema() for _ in range(4)))
+            await store.check_schema()
+            await whole(place, store)
+        finally:
+            await store.aclose()
+
+    asyncio.run(trial())
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "doubtful", "meaning"),
+    [
+        (None, True, AmbiguousWriteError),
+        (None, False, StoreUnavailableError),
+        ("08006", True, AmbiguousWriteError),
+        ("57P01", True, AmbiguousWriteError),
+        ("57P02", True, AmbiguousWriteError),
+        ("57P01", False, StoreUnavailableError),
+        ("40001", True, StoreUnavailableError),
+        ("40P01", True, StoreUnavailableError),
+        ("55P03", True, StoreUnavailableError),
+        ("57014", True, StoreUnavailableError),
+        ("53300", True, StoreUnavailableError),
+        ("23505", True, StoreUnavailableError),
+        ("25P02", True, StoreUnavailableError),
+        ("42P01", True, SchemaError),
+        ("42703", True, SchemaError),
+    ],
+)
+def test_an_error_is_known_by_its_number(sqlstate: str | None, doubtful: bool, meaning: type[StoreError]) -> None:
+    """K: what an error means is decided by its SQLSTATE, in whatever language its message comes."""
+    error = store_error(Failure(sqlstate, "Zulässige Verbindung abgerissen"), "postgresql://host/db", doubtful=doubtful)
+    assert type(error) is meaning
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("postgresql://app:s3cret@host/db", "postgresql://app:***@host/db"),
+        ("postgresql://app:a%40b:c@host:5432/db?sslmode=require", "postgresql://app:***@host:5432/db?sslmode=require"),
+        ("postgresql://host/db?user=app&password=s3cret&x=1", "postgresql://host/db?user=app&password=***&x=1"),
+        ("postgresql://app@host/db", "postgresql://app@host/db"),
+        ("host=h user=u password=s3cret dbname=d", "host=h user=u password=*** dbname=d"),
+        ("host=h password='s3 cret' dbname=d", "host=h password=*** dbname=d"),
+    ],
+)
+def test_no_message_shows_a_password(dsn: str, shown: str) -> None:
+    """R22: a DSN is shown without its password, whatever its form."""
+    assert without_password(dsn) == shown
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wait_without_an_end_is_refused(kind: str) -> None:
+    """C8: a time-out of nothing, or of no kind of duration, is refused where it is set."""
+    for timeout in (timedelta(0), timedelta(seconds=-1), 30, None):
+        with pytest.raises(ConfigurationError):
+            KINDS[kind][0]("postgresql://nobody@127.0.0.1:1/x", timeout=timeout)
+
+
+@KIND
+def test_a_store_is_closed_twice_without_harm(place, kind) -> None:
+    """C8: closing gives back every connection, and closing again does nothing."""
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+
+    async def trial() -> None:
+        plain = place.store(settings={"application_name": place.name})
+        store = as_async(plain)
+        await store.apply_schema()
+        await whole(place, store)
+        assert place.value(sessions, place.name) > 0
+        for _ in range(2):
+            if kind == "psycopg":
+                plain.close()
+            else:
+                await plain.aclose()
+        for _ in range(1000):
+            if not await asyncio.to_thread(place.value, sessions, place.name):
+                return
+        pytest.fail("a session outlives its store")
+
+    asyncio.run(trial())
