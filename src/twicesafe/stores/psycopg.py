@@ -193,6 +193,7 @@ class AsyncPsycopgConnections(_Psycopg):
         super().__init__(database if isinstance(database, str) else None, url, pool_size, timeout)
         self._pool = None if isinstance(database, str) else database
         self._opening = asyncio.Lock()
+        self._puttings: set[asyncio.Task[None]] = set()
 
     async def acquire(self) -> Any:
         """See AsyncConnections.acquire."""
@@ -208,10 +209,11 @@ class AsyncPsycopgConnections(_Psycopg):
                 raise no_entry(self._url, error) from error
             if _alive(connection):
                 if not connection.autocommit:
+                    # Nothing to wait for: no transaction is open, and nobody else has the connection.
                     await connection.set_autocommit(True)
                     self._changed.add(connection)
                 return connection
-            await pool.putconn(connection)
+            await self.release(connection)
         raise StoreUnavailableError(f"every connection to {self._url} was found broken")
 
     async def _open(self) -> AsyncPool:
@@ -226,7 +228,13 @@ class AsyncPsycopgConnections(_Psycopg):
             return self._pool
 
     async def release(self, connection: Any) -> None:
-        """See AsyncConnections.release."""
+        """See AsyncConnections.release. The pool may have to wait for its own lock, and would lose what it is given."""
+        task = asyncio.ensure_future(self._put(connection))
+        self._puttings.add(task)
+        task.add_done_callback(self._puttings.discard)
+        await asyncio.shield(task)
+
+    async def _put(self, connection: Any) -> None:
         pool = self._pool
         assert pool is not None
         if connection in self._changed:
@@ -257,6 +265,8 @@ class AsyncPsycopgConnections(_Psycopg):
 
     async def aclose(self) -> None:
         """See AsyncConnections.aclose."""
+        if self._puttings:
+            await asyncio.wait(self._puttings)
         if self._dsn is not None and self._pool is not None:
             pool, self._pool = self._pool, None
             await pool.close()
