@@ -2,8 +2,8 @@
 
 The floor sends the very statements that twicesafe sends, over the same driver and its pool as it comes, from a loop
 that decides nothing; `floor, no reset` saves the round trip with which asyncpg cleans each connection, as twicesafe's
-own pool does. `twicesafe` is claim, effect and answer on the store; `twicesafe, ASGI` is the whole request, with its key
-parsed, its body fingerprinted and its answer captured. `effect alone` is an application that protects nothing.
+own pool does. `twicesafe` is claim, effect and answer on the store; `twicesafe, ASGI` is the whole request: its key
+parsed, its body fingerprinted, its answer captured. `effect alone` is an application that protects nothing.
 """
 
 from __future__ import annotations
