@@ -18,17 +18,16 @@ from twicesafe.core.keys import PUBLIC, Scope, parse_key
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.problems import problem
 from twicesafe.core.record import Effects
+from twicesafe.dealings import EnteredOf, Shared
 from twicesafe.errors import ConfigurationError, MissingKeyError, RequestError, ScopeError
 from twicesafe.keyed import (
     ASGIApp,
     ASGIScope,
     ClientGoneError,
-    EnteredOf,
     KeyedRequest,
     Message,
     Receive,
     Send,
-    Shared,
     current,
 )
 from twicesafe.observe import Observer, log_events

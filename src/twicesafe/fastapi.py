@@ -35,13 +35,14 @@ from fastapi.middleware import Middleware
 from fastapi.params import Depends as Dependency
 
 from twicesafe.asgi import DRAIN, check_effects, check_store, draining, identified, read_key, shielded
-from twicesafe.core.exchange import Answer, Propagate, Result
 from twicesafe.core.keys import PUBLIC, Scope
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.record import Effects
+from twicesafe.core.steps import Answer, Propagate, Result
+from twicesafe.dealings import Shared
 from twicesafe.endpoint import check_methods, is_async, left_late, name_of, reaches, signature, yields, yields_async
 from twicesafe.errors import ConfigurationError, RequestError
-from twicesafe.keyed import ASGIApp, ASGIScope, KeyedRequest, Receive, Send, Shared
+from twicesafe.keyed import ASGIApp, ASGIScope, KeyedRequest, Receive, Send
 from twicesafe.observe import Observer, log_events
 from twicesafe.openapi import document
 from twicesafe.starlette import entered

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from tests.core.records import DIGEST, ME, MINE, NOW, SECOND
 from twicesafe.core.capture import Responded
 from twicesafe.core.claims import Claim, Claimed
-from twicesafe.core.exchange import Exchange, Notice, Wait, exchange
+from twicesafe.core.exchange import exchange
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Effects, Ownership, Record
+from twicesafe.core.steps import Exchange, Notice, Wait
 
 OWN = Ownership(DIGEST, ME, 4)
 CHARGED = Responded(

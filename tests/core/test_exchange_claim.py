@@ -12,10 +12,11 @@ from tests.core.records import ANSWER, NOW, SECOND, record, standing_so
 from tests.core.script import ALL, CHARGED, KEYED, OPAQUE, OWN, name_of, play, started, won
 from twicesafe.core.capture import Responded
 from twicesafe.core.claims import Claim, Existing
-from twicesafe.core.exchange import FORWARD, Answer, Complete, Run, Wait, retry_after
+from twicesafe.core.exchange import retry_after
 from twicesafe.core.lifecycle import Standing, Verdict
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Record, StoredResponse
+from twicesafe.core.steps import FORWARD, Answer, Complete, Run, Wait
 from twicesafe.errors import (
     AmbiguousWriteError,
     FingerprintAlgorithmError,

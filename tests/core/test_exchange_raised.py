@@ -24,9 +24,10 @@ from tests.core.script import (
 )
 from twicesafe.core.capture import Raised
 from twicesafe.core.claims import Found
-from twicesafe.core.exchange import Answer, Complete, Hold, IncompleteAnswerError, Propagate, Release, Renew
+from twicesafe.core.exchange import IncompleteAnswerError
 from twicesafe.core.lifecycle import Standing
 from twicesafe.core.policy import Policy
+from twicesafe.core.steps import Answer, Complete, Hold, Propagate, Release, Renew
 from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreError, StoreUnavailableError
 
 LOST, AWAY, TAKEN = AmbiguousWriteError(), StoreUnavailableError(), LeaseLostError()

@@ -27,10 +27,11 @@ from tests.core.script import (
 )
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Found
-from twicesafe.core.exchange import FORWARD, Answer, Complete, Hold, Read, Release, Wait, exchange
+from twicesafe.core.exchange import exchange
 from twicesafe.core.lifecycle import Standing
 from twicesafe.core.policy import REFUSED_BEFORE_WORK, Policy
 from twicesafe.core.record import StoredResponse
+from twicesafe.core.steps import FORWARD, Answer, Complete, Hold, Read, Release, Wait
 from twicesafe.errors import (
     AmbiguousWriteError,
     FingerprintAlgorithmError,

@@ -11,17 +11,11 @@ from tests.core.records import NOW, standing_so
 from tests.core.script import ALL, LEASED, LOCATION, OPAQUE, OWN, TRANSACTIONAL, Played, name_of, play, started, won
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Found
-from twicesafe.core.exchange import (
-    FORWARD,
-    Complete,
-    Hold,
-    IncompleteAnswerError,
-    Propagate,
-    StartAnswer,
-)
+from twicesafe.core.exchange import IncompleteAnswerError
 from twicesafe.core.lifecycle import Standing
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import StoredResponse
+from twicesafe.core.steps import FORWARD, Complete, Hold, Propagate, StartAnswer
 from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreError, StoreUnavailableError
 
 LOST, AWAY, TAKEN = AmbiguousWriteError(), StoreUnavailableError(), LeaseLostError()

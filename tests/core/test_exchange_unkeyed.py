@@ -8,7 +8,8 @@ import pytest
 
 from tests.core.script import CHARGED, TRANSACTIONAL, Played, play
 from twicesafe.core.capture import Raised, Responded
-from twicesafe.core.exchange import FORWARD, IncompleteAnswerError, Propagate, Run, unkeyed
+from twicesafe.core.exchange import IncompleteAnswerError, unkeyed
+from twicesafe.core.steps import FORWARD, Propagate, Run
 from twicesafe.errors import AmbiguousWriteError, StoreError, StoreUnavailableError
 
 POLICY = TRANSACTIONAL.but(commits=frozenset({402}))

@@ -15,7 +15,11 @@ from tests.core.records import ME, NOW, OTHER, THEM, record, standing_so
 from tests.core.script import ALL, OWN, TRANSACTIONAL, Played, name_of, started, won
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
-from twicesafe.core.exchange import (
+from twicesafe.core.exchange import unkeyed
+from twicesafe.core.lifecycle import Standing, Verdict
+from twicesafe.core.policy import Policy
+from twicesafe.core.record import Effects
+from twicesafe.core.steps import (
     Answer,
     Begin,
     Commit,
@@ -32,11 +36,7 @@ from twicesafe.core.exchange import (
     Run,
     StartAnswer,
     Wait,
-    unkeyed,
 )
-from twicesafe.core.lifecycle import Standing, Verdict
-from twicesafe.core.policy import Policy
-from twicesafe.core.record import Effects
 from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreUnavailableError
 
 LOST, AWAY, TAKEN = AmbiguousWriteError(), StoreUnavailableError(), LeaseLostError()

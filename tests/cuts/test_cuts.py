@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.stores.postgresql_kinds import ASYNC_KINDS, MANUAL_CLOCK, place
+from tests.stores.postgresql_kinds import ASYNC_KINDS, MANUAL_CLOCK, new_place
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim
-from twicesafe.core.exchange import Answer, Forward, Propagate, Result
 from twicesafe.core.fingerprint import GivenFingerprint
 from twicesafe.core.keys import derive, scoped_key
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Effects
+from twicesafe.core.steps import Answer, Forward, Propagate, Result
 from twicesafe.stores.contract import AsyncStore
 from twicesafe.stores.sqlite import AsyncSqliteStore
 from twicesafe.testing import ManualClock
@@ -70,7 +70,7 @@ async def sqlite(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 def postgresql(kind: str) -> Callable[[pytest.FixtureRequest], Any]:
     @asynccontextmanager
     async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-        where = place(request.getfixturevalue("postgresql_server"), kind)
+        where = new_place(request.getfixturevalue("postgresql_server"), kind)
         clock = ManualClock()
         clock.watch(where.set_clock)
         try:

@@ -14,11 +14,23 @@ FLOORS = (
     {"errors"},
     {"core"},
     {"stores", "observe"},
-    {"asgi", "client", "eager", "endpoint", "fastapi", "keyed", "openapi", "renewals", "starlette", "testing"},
+    {
+        "asgi",
+        "client",
+        "dealings",
+        "eager",
+        "endpoint",
+        "fastapi",
+        "keyed",
+        "openapi",
+        "renewals",
+        "starlette",
+        "testing",
+    },
     {"demo", "storm"},
     {"cli"},
     {"__main__"},
-)
+)  # fmt: skip
 """From the ground up, by the first name below the package. A module imports from lower floors and, where it is allowed
 to, from its own."""
 

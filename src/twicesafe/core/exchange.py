@@ -10,126 +10,37 @@ The order of the house: claim, run, record, send. Nothing after the run ever lea
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, decide
 from twicesafe.core.policy import REFUSED_BEFORE_WORK, Policy
 from twicesafe.core.problems import PROBLEMS, REPLAYED, problem
-from twicesafe.core.record import Effects, HeaderLines, Instant, Micros, Ownership, Record, StoredResponse
+from twicesafe.core.record import Effects, Instant, Micros, Ownership, Record, StoredResponse
 from twicesafe.core.replay import remembered
-from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreError
-
-# --- steps -----------------------------------------------------------------------------------------------------------
-
-
-class Begin(NamedTuple):
-    """Open a transaction that belongs to no key."""
-
-
-class Run(NamedTuple):
-    """Run the handler. Sent back: Responded or Raised. `previous` is what a lost run left, for resuming."""
-
-    ownership: Ownership | None
-    """None where the request sent no key."""
-    previous: Record | None
-
-
-class Commit(NamedTuple):
-    """Commit the transaction that belongs to no key."""
-
-
-class Complete(NamedTuple):
-    """Record the answer for good. In a transaction: `keep_effects` False rolls the effects back first, then records."""
-
-    ownership: Ownership
-    response: StoredResponse
-    key_us: Micros
-    body_us: Micros
-    keep_effects: bool = True
-
-
-class StartAnswer(NamedTuple):
-    """Record the answer's head; its body is about to flow live. In a transaction this is a Complete."""
-
-    ownership: Ownership
-    response: StoredResponse
-
-
-class Flow(NamedTuple):
-    """Let the held-back head and body through, and all that follows. Sent back: Responded or Raised, at its end."""
-
-
-class Release(NamedTuple):
-    """Forget the claim: provably nothing happened. In a transaction: roll back."""
-
-    ownership: Ownership
-
-
-class Renew(NamedTuple):
-    """Let the lease end `lease_us` after the store's now."""
-
-    ownership: Ownership
-    lease_us: Micros
-
-
-class Hold(NamedTuple):
-    """Record the outcome as unknown."""
-
-    ownership: Ownership
-
-
-class Read(NamedTuple):
-    """Read the row as it stands, in a transaction of its own. Sent back: Found."""
-
-    digest: bytes
-
-
-class Wait(NamedTuple):
-    """Let time pass, holding nothing of the store's."""
-
-    microseconds: Micros
-
-
-class Notice(NamedTuple):
-    """Something for the observers. `loud` things need a human."""
-
-    name: str
-    loud: bool = False
-
-
-Step: TypeAlias = (
-    Claim | Begin | Run | Commit | Complete | StartAnswer | Flow | Release | Renew | Hold | Read | Wait | Notice
+from twicesafe.core.steps import (
+    FLOW,
+    FORWARD,
+    Answer,
+    Begin,
+    Commit,
+    Complete,
+    Exchange,
+    Forward,
+    Hold,
+    Notice,
+    Propagate,
+    Read,
+    Release,
+    Renew,
+    Result,
+    Run,
+    StartAnswer,
+    Step,
+    Wait,
 )
-
-# --- results ---------------------------------------------------------------------------------------------------------
-
-
-class Forward(NamedTuple):
-    """Send what the handler answered, as it stands (after Flow: it has been sent)."""
-
-
-class Answer(NamedTuple):
-    """Send this instead of running, or instead of what the handler answered. `error` is raised on after sending."""
-
-    status: int
-    headers: HeaderLines
-    body: bytes
-    kind: str
-    error: BaseException | None = None
-
-
-class Propagate(NamedTuple):
-    """Let the handler's own exception through: no answer is recorded, or it broke off after its head was."""
-
-    error: BaseException
-
-
-Result: TypeAlias = Forward | Answer | Propagate
-
-FORWARD: Final = Forward()
-FLOW: Final = Flow()
+from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreError
 
 RECORDING_ATTEMPTS: Final = 4
 """The work is done; only its record is missing. 4 tries over some 0.35 s ride out a failover of a pooled connection."""
@@ -139,8 +50,6 @@ LONGEST_PAUSE: Final[Micros] = 500_000
 ONE_SECOND: Final[Micros] = 1_000_000
 AT_ONCE: Final[Micros] = 1
 """A lease cannot last nothing."""
-
-Exchange: TypeAlias = Generator[Step, object, Result]
 
 
 def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
@@ -170,8 +79,9 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
             waited += step
             pause = min(pause * 2, LONGEST_PAUSE)
             continue
-        yield Notice(_NOTICES[found.verdict])
-        return _answer_for(found.verdict, found.record, found.now, policy, usual_us)
+        verdict, record, now = found
+        yield _NOTICES[verdict]
+        return _answer_for(verdict, record, now, policy, usual_us)
     own, _, previous = found
     if previous is not None:
         yield Notice("claim.taken_over")
@@ -179,12 +89,12 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
     if type(outcome) is Raised:
         return (yield from _raised(claim, policy, own, outcome, usual_us))
     assert type(outcome) is Responded, outcome
-    if outcome.streaming:
+    status, headers, body, entered, repeatable, streaming = outcome
+    if streaming:
         return (yield from _stream(claim, policy, own, outcome, usual_us))
-    if _nothing_done(outcome, policy):
+    if _nothing_done(status, entered, repeatable, policy):
         yield from _try(Release(own))
         return FORWARD
-    status, headers, body, *_ = outcome
     response = StoredResponse(status, remembered(headers, store_cookies=policy.store_cookies), body)
     recording = Complete(own, response, policy.key_us, policy.body_us, policy.keeps_effects(status))
     try:
@@ -206,7 +116,8 @@ def unkeyed(policy: Policy) -> Exchange:
     if type(outcome) is Raised:
         return Propagate(outcome.error if outcome.error is not None else IncompleteAnswerError())
     assert type(outcome) is Responded, outcome
-    if policy.keeps_effects(outcome.status) and not _nothing_done(outcome, policy):
+    status, _, _, entered, repeatable, _ = outcome
+    if policy.keeps_effects(status) and not _nothing_done(status, entered, repeatable, policy):
         try:
             yield Commit()
         except StoreError as error:
@@ -214,15 +125,14 @@ def unkeyed(policy: Policy) -> Exchange:
     return _flowed((yield FLOW)) if outcome.streaming else FORWARD
 
 
-def _nothing_done(outcome: Responded, policy: Policy) -> bool:
+def _nothing_done(status: int, entered: bool | None, repeatable: bool, policy: Policy) -> bool:  # noqa: FBT001 - as they stand in Responded
     """R15: whether this answer says that the handler did nothing, so that the key stays free."""
-    status = outcome.status
-    if outcome.repeatable or status in policy.released or status in policy.repeatable:
+    if repeatable or status in policy.released or status in policy.repeatable:
         return True
-    if outcome.entered is None:
+    if entered is None:
         return status in REFUSED_BEFORE_WORK
     # Whatever its status: a router's redirect, stored, would make the redirected request a key that was used before.
-    return not outcome.entered
+    return not entered
 
 
 def _complete(
@@ -338,7 +248,7 @@ def _raised(claim: Claim, policy: Policy, own: Ownership, outcome: Raised, usual
 
 def _stream(claim: Claim, policy: Policy, own: Ownership, head: Responded, usual_us: Micros) -> Exchange:
     """The body flows live. What retries get is recorded before its first byte: done, body not kept (I11, R18)."""
-    if _nothing_done(head, policy):
+    if _nothing_done(head.status, head.entered, head.repeatable, policy):
         yield from _try(Release(own))
         return _flowed((yield FLOW))
     lines = remembered(head.headers, store_cookies=policy.store_cookies)
@@ -382,11 +292,11 @@ def _try(step: Release | Renew | Hold) -> Generator[Step, object, None]:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 _NOTICES: Final = {
-    Verdict.REPLAY: "replayed",
-    Verdict.GONE: "replayed.without_body",
-    Verdict.IN_PROGRESS: "conflict",
-    Verdict.MISMATCH: "mismatch",
-    Verdict.UNKNOWN: "outcome.unknown",
+    Verdict.REPLAY: Notice("replayed"),
+    Verdict.GONE: Notice("replayed.without_body"),
+    Verdict.IN_PROGRESS: Notice("conflict"),
+    Verdict.MISMATCH: Notice("mismatch"),
+    Verdict.UNKNOWN: Notice("outcome.unknown"),
 }
 
 

@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim, Claimed
-from twicesafe.core.exchange import (
+from twicesafe.core.exchange import exchange
+from twicesafe.core.policy import Policy
+from twicesafe.core.record import Effects
+from twicesafe.core.steps import (
     Complete,
     Flow,
     Hold,
@@ -25,10 +28,7 @@ from twicesafe.core.exchange import (
     StartAnswer,
     Step,
     Wait,
-    exchange,
 )
-from twicesafe.core.policy import Policy
-from twicesafe.core.record import Effects
 from twicesafe.errors import StoreError
 from twicesafe.stores.contract import AsyncSession, AsyncStore, AsyncTransaction
 

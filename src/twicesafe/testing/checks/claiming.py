@@ -9,10 +9,11 @@ from typing import Any, cast
 
 from twicesafe.core.capture import Responded
 from twicesafe.core.claims import Claim, Claimed, Existing
-from twicesafe.core.exchange import Forward, Run, exchange
+from twicesafe.core.exchange import exchange
 from twicesafe.core.lifecycle import Verdict
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Effects, Ownership, RecordState
+from twicesafe.core.steps import Forward, Run
 from twicesafe.errors import AmbiguousWriteError
 from twicesafe.testing.check import ELSEWHERE, STATEMENTS, Checks
 from twicesafe.testing.trial import (
