@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import aiosqlite
 
@@ -21,8 +21,10 @@ from twicesafe.errors import StoreError, StoreUnavailableError
 from twicesafe.stores.contract import AsyncTransaction
 from twicesafe.stores.sql.transactional import SqlTransactionSteps
 from twicesafe.stores.sqlite_connection import SqliteConnection, SqliteFile
-from twicesafe.stores.sqlite_writer import Writer
-from twicesafe.stores.steps import Rows, Statement, Step, Steps, adrive, once
+from twicesafe.stores.sqlite_writer import MakeSteps, Writer
+from twicesafe.stores.steps import Steps, once
+
+R = TypeVar("R")
 
 
 class Lent:
@@ -56,18 +58,18 @@ class Lent:
         assert self._inner is not None
         return self._inner
 
-    async def perform(self, step: Step) -> Rows:
-        """Perform a step in the thread, where SqliteConnection.execute knows it."""
+    async def run(self, steps: Steps[R]) -> R:
+        """Run steps to their end in the thread, where SqliteConnection.execute knows them. Cancelled, they go on."""
         self._settled = False
         try:
-            rows = await self.outer.execute_fetchall(cast("str", step))
+            result = await self.outer.execute_fetchall(cast("str", steps))
         except ValueError as error:
             raise StoreUnavailableError("the transaction's connection was closed: nothing was changed") from error
-        except StoreError:
+        except (StoreError, RuntimeError):
             self._settled = True
             raise
         self._settled = True
-        return cast("Rows", rows)
+        return cast("R", result)
 
     def ended(self) -> bool:
         """Whether its transaction has ended for certain; then it is the next one's turn. Not of one that was closed."""
@@ -101,6 +103,10 @@ class AsyncSqliteTransactions:
     def new(self) -> AsyncSqliteTransaction:
         """A transaction that has not begun."""
         return AsyncSqliteTransaction(self)
+
+    def taken(self) -> bool:
+        """Whether one would have to wait for a turn."""
+        return self._turn.locked()
 
     async def take(self) -> Lent:
         """A connection whose turn it is."""
@@ -152,7 +158,7 @@ class AsyncSqliteTransactions:
     async def _clean(self, lent: Lent) -> None:
         lent.inner.abandoned = True
         try:
-            await lent.perform(self._rollback)
+            await lent.run(once(self._rollback))
         except StoreError:
             # Closed by its handler, or broken; either way SQLite has rolled back.
             await lent.close()
@@ -212,24 +218,67 @@ class AsyncSqliteTransaction:
     async def begin(self) -> None:
         """See Transaction.begin."""
         if not self._steps.open:
-            await self._leave()
+            await self._take()
         try:
-            await adrive(self._steps.begin(), self._perform)
+            await self._run(self._steps.begin)
         finally:
             await self._guard_or_leave()
 
     async def commit(self) -> None:
         """See Transaction.commit."""
-        await self._end(self._steps.commit())
+        await self._end(self._steps.commit)
 
     async def claim(self, claim: Claim) -> Claimed | Existing:
         """See Session.claim."""
         if not self._steps.open:
-            await self._leave()
+            if self._transactions.taken():
+                decided = await self._transactions.writer.arun(partial(self._steps.look_first, claim))
+                if decided is not None:
+                    return decided
+            await self._take()
         try:
-            return await adrive(self._steps.claim(claim), self._perform)
+            return await self._run(partial(self._steps.claim, claim))
         finally:
             await self._guard_or_leave()
+
+    async def renew(self, own: Ownership, lease_us: Micros) -> None:
+        """There is no lease: the write lock lasts as long as the transaction."""
+
+    async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
+        """See Session.start_answer."""
+        await self._end(partial(self._steps.start_answer, own, head))
+
+    async def complete(
+        self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
+    ) -> None:
+        """See Session.complete."""
+        await self._end(partial(self._steps.complete, own, response, key_us, body_us, keep_effects=keep_effects))
+
+    async def release(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
+        """See Session.release."""
+        await self._end(self._steps.roll_back)
+
+    async def hold(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
+        """See Session.hold."""
+        await self._end(self._steps.roll_back)
+
+    async def _run(self, make_steps: MakeSteps[R]) -> R:
+        if self._lent is None:
+            # Asked again after its end, which takes no more than a look.
+            return await self._transactions.writer.arun(make_steps)
+        return await self._lent.run(make_steps())
+
+    async def _end(self, make_steps: MakeSteps[None]) -> None:
+        try:
+            await self._run(make_steps)
+        finally:
+            if self._lent is not None:
+                # The connection stays until the transaction is left: what runs after the answer may still hold it.
+                self._lent.ended()
+
+    async def _take(self) -> None:
+        await self._leave()
+        self._lent = await self._transactions.take()
 
     async def _guard_or_leave(self) -> None:
         if self._steps.open and self._lent is not None:
@@ -237,45 +286,9 @@ class AsyncSqliteTransaction:
         else:
             await self._leave()
 
-    async def renew(self, own: Ownership, lease_us: Micros) -> None:
-        """There is no lease: the write lock lasts as long as the transaction."""
-
-    async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
-        """See Session.start_answer."""
-        await self._end(self._steps.start_answer(own, head))
-
-    async def complete(
-        self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
-    ) -> None:
-        """See Session.complete."""
-        await self._end(self._steps.complete(own, response, key_us, body_us, keep_effects=keep_effects))
-
-    async def release(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
-        """See Session.release."""
-        await self._end(self._steps.roll_back())
-
-    async def hold(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
-        """See Session.hold."""
-        await self._end(self._steps.roll_back())
-
-    async def _end(self, steps: Steps[None]) -> None:
-        try:
-            await adrive(steps, self._perform)
-        finally:
-            if self._lent is not None:
-                # The connection stays until the transaction is left: what runs after the answer may still hold it.
-                self._lent.ended()
-
-    async def _perform(self, step: Step) -> Rows:
-        if self._lent is None:
-            if type(step) is Statement and step.name == "find":
-                # A look before or after the transaction, which needs no connection of its own.
-                return await self._transactions.writer.arun(partial(once, step))
-            self._lent = await self._transactions.take()
-        return await self._lent.perform(step)
-
     async def _leave(self) -> None:
-        self._steps.left()
+        # Not merely ended: steps that were cancelled may still be under way, and write down that they have begun.
+        self._steps = SqlTransactionSteps(self._transactions.file.sql)
         lent, self._lent = self._lent, None
         if lent is not None:
             await self._transactions.give_back(lent)

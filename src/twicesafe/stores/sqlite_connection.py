@@ -131,13 +131,13 @@ class SqliteFile:
 
 
 class Answer(NamedTuple):
-    """Rows, in the shape in which aiosqlite asks for them."""
+    """The result of some steps, in the shape in which aiosqlite asks for rows."""
 
-    rows: Rows
+    result: Any
 
-    def fetchall(self) -> Rows:
-        """All of them."""
-        return self.rows
+    def fetchall(self) -> Any:
+        """The result."""
+        return self.result
 
 
 class SqliteConnection(sqlite3.Connection):
@@ -220,10 +220,10 @@ class SqliteConnection(sqlite3.Connection):
         raise self.file.error(error, statement.name, committing=statement.name == "commit") from error
 
     def execute(self, sql: Any, parameters: Any = (), /) -> Any:
-        """Also takes a step in place of SQL: so the steps reach this connection's own thread through aiosqlite."""
+        """Also takes steps in place of SQL: so they are run in this connection's own thread, by way of aiosqlite."""
         if isinstance(sql, str):
             return super().execute(sql, parameters)
-        return Answer(self.perform(sql))
+        return Answer(drive(sql, self.perform))
 
     def transaction_is_open(self) -> bool:
         """in_transaction, and False for a connection that was closed."""

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from functools import partial
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.record import Micros, Ownership, StoredResponse
@@ -14,8 +14,10 @@ from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.contract import Transaction
 from twicesafe.stores.sql.transactional import SqlTransactionSteps
 from twicesafe.stores.sqlite_connection import SqliteConnection, SqliteFile, keep_for_ever
-from twicesafe.stores.sqlite_writer import Writer
-from twicesafe.stores.steps import Rows, Statement, Step, Steps, drive, once
+from twicesafe.stores.sqlite_writer import MakeSteps, Writer
+from twicesafe.stores.steps import drive
+
+R = TypeVar("R")
 
 
 class SqliteTransaction:
@@ -44,24 +46,66 @@ class SqliteTransaction:
     def begin(self) -> None:
         """See Transaction.begin."""
         if not self._steps.open:
-            self._leave()
+            self._take()
         try:
-            drive(self._steps.begin(), self._perform)
+            self._run(self._steps.begin)
         finally:
             self._guard_or_leave()
 
     def commit(self) -> None:
         """See Transaction.commit."""
-        self._end(self._steps.commit())
+        self._end(self._steps.commit)
 
     def claim(self, claim: Claim) -> Claimed | Existing:
         """See Session.claim."""
         if not self._steps.open:
-            self._leave()
+            if self._connections.taken():
+                decided = self._writer.run(partial(self._steps.look_first, claim))
+                if decided is not None:
+                    return decided
+            self._take()
         try:
-            return drive(self._steps.claim(claim), self._perform)
+            return self._run(partial(self._steps.claim, claim))
         finally:
             self._guard_or_leave()
+
+    def renew(self, own: Ownership, lease_us: Micros) -> None:
+        """There is no lease: the write lock lasts as long as the transaction."""
+
+    def start_answer(self, own: Ownership, head: StoredResponse) -> None:
+        """See Session.start_answer."""
+        self._end(partial(self._steps.start_answer, own, head))
+
+    def complete(
+        self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
+    ) -> None:
+        """See Session.complete."""
+        self._end(partial(self._steps.complete, own, response, key_us, body_us, keep_effects=keep_effects))
+
+    def release(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
+        """See Session.release."""
+        self._end(self._steps.roll_back)
+
+    def hold(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
+        """See Session.hold."""
+        self._end(self._steps.roll_back)
+
+    def _run(self, make_steps: MakeSteps[R]) -> R:
+        if self._connection is None:
+            # Asked again after its end, which takes no more than a look.
+            return self._writer.run(make_steps)
+        return drive(make_steps(), self._connection.perform)
+
+    def _end(self, make_steps: MakeSteps[None]) -> None:
+        try:
+            self._run(make_steps)
+        finally:
+            if self._connection is not None:
+                self._connections.roll_back(self._connection)
+
+    def _take(self) -> None:
+        self._leave()
+        self._connection = self._connections.take()
 
     def _guard_or_leave(self) -> None:
         if self._steps.open and self._connection is not None:
@@ -69,44 +113,8 @@ class SqliteTransaction:
         else:
             self._leave()
 
-    def renew(self, own: Ownership, lease_us: Micros) -> None:
-        """There is no lease: the write lock lasts as long as the transaction."""
-
-    def start_answer(self, own: Ownership, head: StoredResponse) -> None:
-        """See Session.start_answer."""
-        self._end(self._steps.start_answer(own, head))
-
-    def complete(
-        self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
-    ) -> None:
-        """See Session.complete."""
-        self._end(self._steps.complete(own, response, key_us, body_us, keep_effects=keep_effects))
-
-    def release(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
-        """See Session.release."""
-        self._end(self._steps.roll_back())
-
-    def hold(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
-        """See Session.hold."""
-        self._end(self._steps.roll_back())
-
-    def _end(self, steps: Steps[None]) -> None:
-        try:
-            drive(steps, self._perform)
-        finally:
-            if self._connection is not None:
-                self._connections.roll_back(self._connection)
-
-    def _perform(self, step: Step) -> Rows:
-        if self._connection is None:
-            if type(step) is Statement and step.name == "find":
-                # A look before or after the transaction, which needs no connection of its own.
-                return self._writer.run(partial(once, step))
-            self._connection = self._connections.take()
-        return self._connection.perform(step)
-
     def _leave(self) -> None:
-        self._steps.left()
+        self._steps = SqlTransactionSteps(self._file.sql)
         connection, self._connection = self._connection, None
         if connection is not None:
             self._connections.give_back(connection)
@@ -124,6 +132,10 @@ class Connections:
         self._idle: list[SqliteConnection] = []
         self._pid = os.getpid()
         self._closed = False
+
+    def taken(self) -> bool:
+        """Whether one would have to wait for a turn."""
+        return self._turn.locked()
 
     def take(self) -> SqliteConnection:
         """A connection whose turn it is. Threads queue here, where a lock wakes the next one at once."""

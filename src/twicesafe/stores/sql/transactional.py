@@ -54,13 +54,9 @@ class SqlTransactionSteps:
         """See Session.claim. A transaction that it began itself is left open if, and only if, the claim is won."""
         sql, joins = self._sql, self.open
         if sql.dialect is Dialect.SQLITE and not joins:
-            # Whoever only reads need not wait for whoever writes.
-            rows = yield sql("find", digest=claim.digest)
-            if rows:
-                record, now = to_record(rows[0]), rows[0][WIDTH]
-                verdict = decide(record, claim.fingerprint, claim.owner, now)
-                if verdict not in _NOT_MINE:
-                    return Existing(verdict, record, now)
+            decided = yield from self.look_first(claim)
+            if decided is not None:
+                return decided
         for _ in range(ROUNDS):
             row = (yield self._opening(claim, joins=joins))[0]
             record, now, lock = to_record(row), row[WIDTH], row[WIDTH + 1]
@@ -89,6 +85,16 @@ class SqlTransactionSteps:
                 yield sql("rollback")
             return existing
         raise StoreUnavailableError(f"the record changed {ROUNDS} times while it was being claimed: ask again")
+
+    def look_first(self, claim: Claim) -> Steps[Existing | None]:
+        """What is decided already, by a look outside any transaction: who only reads need not wait for who writes."""
+        rows = yield self._sql("find", digest=claim.digest)
+        if rows:
+            record, now = to_record(rows[0]), rows[0][WIDTH]
+            verdict = decide(record, claim.fingerprint, claim.owner, now)
+            if verdict not in _NOT_MINE:
+                return Existing(verdict, record, now)
+        return None
 
     def _opening(self, claim: Claim, *, joins: bool = False) -> Batch:
         """Begin, lock and look. Each sees what the one before it waited for."""
