@@ -120,22 +120,25 @@ def test_the_cart_is_edited(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("switches", "naive"),
     [
-        (("lose", "double"), [CART] * 3),
-        (("lose", "edit"), [CART, CART, EDITED]),
-        (("lose", "kill"), [CART] * 3),
-        (("slow", "kill"), [CART] * 2),
-        (("double", "kill"), [CART] * 3),
-        (("slow", "lose"), [CART] * 3),
-        (("slow", "double"), [CART] * 3),
-        (("kill", "edit"), [CART, CART, EDITED]),
+        (("lose", "double"), [[CART] * 3]),
+        (("lose", "edit"), [[CART, CART, EDITED]]),
+        (("lose", "kill"), [[CART] * 3]),
+        (("slow", "kill"), [[CART] * 2]),
+        # The second click may have charged, too, before the server is dead.
+        (("double", "kill"), [[CART] * 3, [CART] * 4]),
+        (("slow", "lose"), [[CART] * 3]),
+        (("slow", "double"), [[CART] * 3]),
+        (("kill", "edit"), [[CART, CART, EDITED]]),
     ],
 )
-def test_two_switches(shop: Shop, switches: tuple[str, str], naive: list[int]) -> None:
+def test_two_switches(shop: Shop, switches: tuple[str, str], naive: list[list[int]]) -> None:
     """R42: two faults at once cost the naive endpoint what the story says, and the safe one nothing."""
     shop.throw(*switches).pay()
-    assert shop.effects() == {"naive": naive, "safe": [CART]}
+    effects = shop.effects()
+    assert effects["safe"] == [CART]
+    assert effects["naive"] in naive
     assert shop.count("safe") == "1 charge"
-    assert shop.count("naive") == f"{len(naive)} charges"
+    assert shop.count("naive") == f"{len(effects['naive'])} charges"
     assert "the safe one charged once" in shop.story()
 
 
