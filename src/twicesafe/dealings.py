@@ -58,23 +58,27 @@ class Shared:
 
 
 class Dealings:
-    """What KeyedRequest is built on. Attributes that most requests never set have their first value here."""
+    """What KeyedRequest is built on."""
 
-    _claim: Claim | None = None
-    _exchange: Exchange | None = None
-    _own: Ownership | None = None
-    """A claim of the leased way, renewed while its work runs."""
-    _transaction: AsyncTransaction | None = None
-    """The one that is open."""
-    _result: Result | None = None
-    _visible: asyncio.Event | None = None
-    """Set once the application may know of a hang-up."""
-    _ran_at = 0
+    __slots__ = (
+        "_claim", "_exchange", "_loop", "_own", "_ran_at", "_result", "_shared", "_transaction", "_visible",
+        "operation",
+    )  # fmt: skip
 
     def __init__(self, shared: Shared, operation: Operation, loop: asyncio.AbstractEventLoop) -> None:
         self.operation = operation
         self._shared = shared
         self._loop = loop
+        self._claim: Claim | None = None
+        self._exchange: Exchange | None = None
+        self._own: Ownership | None = None
+        """A claim of the leased way, renewed while its work runs."""
+        self._transaction: AsyncTransaction | None = None
+        """The one that is open."""
+        self._result: Result | None = None
+        self._visible: asyncio.Event | None = None
+        """Set once the application may know of a hang-up."""
+        self._ran_at = 0
 
     async def close(self) -> None:
         """Give back the transaction, if one is open, and renew nothing any more. Safe to call twice."""
@@ -104,7 +108,15 @@ class Dealings:
                 try:
                     # What every request comes by; the rest is _perform's.
                     if kind is Claim:
-                        value = await self._do_claim(step)  # type: ignore[arg-type]
+                        if step.effects is Effects.TRANSACTIONAL:  # type: ignore[union-attr]
+                            value = await self._claim_in_transaction(step)  # type: ignore[arg-type]
+                        else:
+                            value = await self._shared.store.claim(step)  # type: ignore[arg-type]
+                            if type(value) is Claimed:
+                                own = self._own = value.ownership
+                                self._shared.renewals.watch(own, step.lease_us, self._loop)  # type: ignore[union-attr]
+                    elif kind is Notice:
+                        self._tell(step)  # type: ignore[arg-type]
                     elif kind is Complete:
                         own, response, key_us, body_us, keep = step  # type: ignore[misc]
                         session = self._shared.store if self._transaction is None else self._transaction
@@ -120,7 +132,8 @@ class Dealings:
                 self._note_duration()
             if self._visible is not None:
                 self._visible.set()
-            self._forget()
+            if self._own is not None:
+                self._forget()
             if self._transaction is not None:
                 await self.close()
             return None
@@ -128,14 +141,7 @@ class Dealings:
             await self.close()
             raise
 
-    async def _do_claim(self, claim: Claim) -> Claimed | Existing:
-        shared = self._shared
-        if claim.effects is not Effects.TRANSACTIONAL:
-            found = await shared.store.claim(claim)
-            if type(found) is Claimed:
-                own = self._own = found.ownership
-                shared.renewals.watch(own, claim.lease_us, self._loop)
-            return found
+    async def _claim_in_transaction(self, claim: Claim) -> Claimed | Existing:
         transaction = await self._open()
         found = await transaction.claim(claim)
         if type(found) is not Claimed:
@@ -152,9 +158,6 @@ class Dealings:
     async def _perform(self, step: Any) -> object:
         session = self._shared.store if self._transaction is None else self._transaction
         match step:
-            case Notice(name, loud):
-                hint = "" if self._claim is None else self._claim.key_hint
-                tell(self._shared.observer, Event(name, self.operation.name, hint, loud))
             case Begin():
                 await (await self._open()).begin()
             case Commit():
@@ -174,6 +177,10 @@ class Dealings:
             case Wait(microseconds):
                 await asyncio.sleep(microseconds / 1_000_000)
         return None
+
+    def _tell(self, notice: Notice) -> None:
+        hint = "" if self._claim is None else self._claim.key_hint
+        tell(self._shared.observer, Event(notice.name, self.operation.name, hint, notice.loud))
 
     def _note_duration(self) -> None:
         took = (perf_counter_ns() - self._ran_at) // 1000

@@ -50,18 +50,24 @@ else:
             return awaited
 
     class _EagerTask(_Task):  # type: ignore[misc,valid-type]
+        _name = "twicesafe"
+        _num_cancels_requested = 0
+        _must_cancel = False
+        _fut_waiter = None
+        _log_destroy_pending = False
+
         def __init__(
             self, coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: contextvars.Context
         ) -> None:
             self._loop = loop
             self._callbacks: list[Any] = []
-            self._name = "twicesafe"
-            self._num_cancels_requested = 0
-            self._must_cancel = False
-            self._fut_waiter = None
             self._coro: Any = coroutine
             self._context = context
-            self._log_destroy_pending = False
+
+        def __del__(self) -> None:
+            # Most are over at once and have nothing to complain of.
+            if self._log_destroy_pending:
+                super().__del__()
 
         def _go_on(self, awaited: Any) -> None:
             coroutine = self._coro

@@ -54,16 +54,10 @@ class ClientGoneError(ConnectionError):
 class KeyedRequest(Dealings):
     """What a handler may know of its request is public: `key`, `connection`, `derived_key()`, `nothing_done()`."""
 
-    entered: bool | None = None
-    """Whether the handler proper was reached; None where nobody says."""
-    _size = 0
-    _whole = False
-    """Whether the body has arrived to its end."""
-    _capture: Capture
-    _start: Message | None = None
-    _state = _PASSING
-    _repeatable = False
-    _detached = False
+    __slots__ = (
+        "__weakref__", "_capture", "_detached", "_early", "_held", "_parts", "_receive", "_repeatable", "_scope",
+        "_send", "_size", "_start", "_state", "_whole", "entered", "key",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -78,12 +72,22 @@ class KeyedRequest(Dealings):
         super().__init__(shared, operation, loop)
         self.key = key
         """Empty where the request carries none."""
+        self.entered: bool | None = None
+        """Whether the handler proper was reached; None where nobody says."""
         self._scope = scope
         self._receive = receive
         self._send = send
         self._parts: list[bytes] = []
+        self._size = 0
+        self._whole = False
+        """Whether the body has arrived to its end."""
         self._early: deque[Message] = deque()
+        self._capture: Capture
+        self._start: Message | None = None
         self._held: list[Message] = []
+        self._state = _PASSING
+        self._repeatable = False
+        self._detached = False
 
     # --- for handlers -------------------------------------------------------------------------------------------------
 
@@ -183,18 +187,21 @@ class KeyedRequest(Dealings):
 
     async def finish(self, error: BaseException | None) -> None:
         """The application returned, or raised `error`: settle what is open, answer, raise what is due."""
-        if not self.begun:
-            if error is not None:
-                raise error
-            return
         if self._result is None:
+            if self._exchange is None:
+                if error is not None:
+                    raise error
+                return
             if self._state is _HOLDING:
                 self._state = _DROPPING
             await self._advance(Raised(error, self.entered))
         result = self._result
         assert result is not None
-        if self._state is _DROPPING:
-            await self._send_result(result)
+        if self._state is _DROPPING and type(result) is Answer:
+            await self._forward(
+                {"type": "http.response.start", "status": result.status, "headers": list(result.headers)},
+                {"type": "http.response.body", "body": result.body, "more_body": False},
+            )
         self._part()
         if type(result) is Propagate:
             raise result.error
@@ -327,13 +334,6 @@ class KeyedRequest(Dealings):
                 await self.send({"type": "http.response.body", "body": piece, "more_body": more})
         finally:
             file.close()
-
-    async def _send_result(self, result: Result) -> None:
-        if type(result) is Answer:
-            await self._forward(
-                {"type": "http.response.start", "status": result.status, "headers": list(result.headers)},
-                {"type": "http.response.body", "body": result.body, "more_body": False},
-            )
 
     def _show_hang_up(self) -> None:
         if self._visible is None:

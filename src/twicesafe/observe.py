@@ -24,13 +24,9 @@ Observer: TypeAlias = Callable[[Event], None]
 
 def log_events(event: Event) -> None:
     """The observer used where none is given: loud events as errors, the rest at debug level."""
-    _log.log(
-        logging.ERROR if event.loud else logging.DEBUG,
-        "twicesafe.%s operation=%s key=%s",
-        event.name,
-        event.operation,
-        event.key_hint,
-    )
+    level = logging.ERROR if event.loud else logging.DEBUG
+    if _log.isEnabledFor(level):
+        _log.log(level, "twicesafe.%s operation=%s key=%s", event.name, event.operation, event.key_hint)
 
 
 def tell(observer: Observer, event: Event) -> None:

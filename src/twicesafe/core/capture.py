@@ -80,23 +80,23 @@ class Capture:
         self.status = status
         self.headers = tuple(headers)
         for name, line in self.headers:
-            if len(name) == 14 and name.lower() == b"content-length":
+            length = len(name)
+            if length == 14 and name.lower() == b"content-length":
                 # int() refuses thousands of digits, and this is no place to raise.
                 self._length = int(line) if line.isdigit() and len(line) < 20 else None
-            elif len(name) == 12 and name.lower() == b"content-type":
+            elif length == 12 and name.lower() == b"content-type":
                 self._event_stream = line.lstrip().lower().startswith(b"text/event-stream")
 
     def body(self, chunk: bytes, *, more: bool) -> Progress:
         """One chunk. After FLOW has been returned once, it stays FLOW until the last one is WHOLE."""
-        self.size += len(chunk)
+        size = self.size = self.size + len(chunk)
         if self._chunks is not None:
-            if self.size <= self._limit:
-                if chunk:
-                    self._chunks.append(chunk)
-            else:
+            if size > self._limit:
                 self._chunks = None
+            elif chunk:
+                self._chunks.append(chunk)
         if not more:
-            self.whole = self._length is None or self._length == self.size or self.status == 304
+            self.whole = self._length is None or self._length == size or self.status == 304
             return Progress.WHOLE
         if self.flowing:
             return Progress.FLOW

@@ -104,7 +104,6 @@ class GivenFingerprint(NamedTuple):
 
 
 _PREFIX: Final = {algorithm: bytes([algorithm]) for algorithm in FingerprintAlgorithm}
-_OF_THE_BODY: Final = frozenset({b"content-type", b"content-encoding"})
 _LENGTHS: Final = Struct(">?6I")
 """Whether the body was parsed, then the length of each part but the body, which is the last."""
 
@@ -114,12 +113,11 @@ def compute(facts: RequestFacts, algorithm: FingerprintAlgorithm, names: Iterabl
     method, path, query, headers, body = facts
     content_type = content_encoding = b""
     for name, line in headers:
-        if name in _OF_THE_BODY:
-            # Two lines of one name are one list (RFC 9110, 5.3), which no parser below takes for a single value.
-            if name == b"content-type":
-                content_type = content_type + b"," + line if content_type else line
-            else:
-                content_encoding = content_encoding + b"," + line if content_encoding else line
+        # Two lines of one name are one list (RFC 9110, 5.3), which no parser below takes for a single value.
+        if name == b"content-type":
+            content_type = content_type + b"," + line if content_type else line
+        elif name == b"content-encoding":
+            content_encoding = content_encoding + b"," + line if content_encoding else line
     parsed = None if algorithm is RAW else _parsed_body(algorithm, content_type, content_encoding, body)
     if parsed is not None:
         content_type, body = parsed

@@ -33,6 +33,8 @@ class KeySyntax(StrEnum):
 
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_PLAIN = re.compile(rb"[!#-~](?:[ -~]*[!-~])?")
+"""A key as most are sent: printable ASCII without a blank at either end, not quoted."""
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _ESCAPED = re.compile(r'\\(["\\])')
 
@@ -72,6 +74,8 @@ def parse_key(lines: Sequence[bytes | str], rule: KeyRule) -> str | None:
     if not lines:
         return None
     key = _parse_one(lines[0], rule)
+    if len(lines) == 1:
+        return key
     for line in lines[1:]:
         if _parse_one(line, rule) != key:
             raise InvalidKeyError("two different idempotency keys were sent with one request: send exactly one")
@@ -80,6 +84,9 @@ def parse_key(lines: Sequence[bytes | str], rule: KeyRule) -> str | None:
 
 def _parse_one(line: bytes | str, rule: KeyRule) -> str:
     if isinstance(line, bytes):
+        syntax, least, most = rule
+        if least <= len(line) <= most and syntax is KeySyntax.OPAQUE and _PLAIN.fullmatch(line):
+            return line.decode("ascii")
         try:
             text = line.decode("ascii").strip(" \t")
         except UnicodeDecodeError:
