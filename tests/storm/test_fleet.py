@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,6 +50,25 @@ def test_a_killed_server_is_counted_and_comes_back(tmp_path: Path) -> None:
         assert (await answer(await fleet.pick())).startswith(b"HTTP/1.1 ")
 
     with_fleet(tmp_path, act)
+
+
+def test_a_server_that_has_just_died_is_waited_for(tmp_path: Path) -> None:
+    """R42: between a process's end and the news of it nobody is killed or picked, and everything else goes on."""
+
+    async def run() -> None:
+        fleet = Fleet(1, {}, tmp_path / "servers.log", struck=lambda key: None)
+        server = fleet._servers[0]
+        server.port, server.process = 1, SimpleNamespace(returncode=-9)
+        killing, picking = asyncio.create_task(fleet.kill(0)), asyncio.create_task(fleet.pick())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not killing.done() and not picking.done()
+        killing.cancel()
+        server.process = SimpleNamespace(returncode=None)
+        await fleet._tell()
+        assert await picking == 1
+
+    asyncio.run(run())
 
 
 def test_all_servers_end_and_start_together(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ class Server:
         self.stopping = False
         """Whether the process was asked to end: if it then has to be killed, that is no fault of the plan."""
 
+    @property
+    def ready(self) -> bool:
+        """Whether it serves. A process may have ended a moment before its slot hears of it."""
+        return self.port is not None and self.process is not None and self.process.returncode is None
+
 
 class Fleet:
     """`size` servers, each started again whenever it ends, until `close`.
@@ -70,7 +75,7 @@ class Fleet:
         self._keepers = [asyncio.create_task(self._keep(server), name=server.name) for server in self._servers]
         try:
             async with asyncio.timeout(START_TIMEOUT), self._changed:
-                await self._changed.wait_for(lambda: self._failure or all(server.port for server in self._servers))
+                await self._changed.wait_for(lambda: self._failure or all(server.ready for server in self._servers))
         except TimeoutError:
             raise StormError(f"the servers did not start within {START_TIMEOUT:.0f} s: {self._last_words()}") from None
         self._check()
@@ -78,25 +83,26 @@ class Fleet:
     async def pick(self) -> int:
         """The port of the next ready server, waiting for one where there is none."""
         while True:
+            await self._any_ready()
             for _ in self._servers:
                 self._turn = (self._turn + 1) % len(self._servers)
-                port = self._servers[self._turn].port
-                if port is not None:
-                    return port
-            await self._any_ready()
+                server = self._servers[self._turn]
+                if server.ready and server.port is not None:
+                    return server.port
 
     async def kill(self, victim: int) -> None:
         """SIGKILL a ready server: number `victim` modulo their count, or the next; returns when it is dead of it."""
         while True:
+            await self._any_ready()
             for offset in range(len(self._servers)):
                 server = self._servers[(victim + offset) % len(self._servers)]
-                if server.port is not None and server.process is not None and server.process.returncode is None:
+                if server.ready:
+                    assert server.process is not None
                     server.port = None
                     server.process.kill()
                     await server.ended.wait()
                     if not server.announced:
                         return
-            await self._any_ready()
 
     async def restart_all(self) -> None:
         """End all servers at once, and when the last is gone start them again."""
@@ -190,7 +196,7 @@ class Fleet:
     async def _any_ready(self) -> None:
         self._check()
         async with self._changed:
-            await self._changed.wait_for(lambda: self._failure or any(server.port for server in self._servers))
+            await self._changed.wait_for(lambda: self._failure or any(server.ready for server in self._servers))
         self._check()
 
     async def _tell(self) -> None:
