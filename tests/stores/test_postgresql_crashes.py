@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 
+import asyncpg
 import psycopg
 import pytest
 
@@ -29,6 +31,9 @@ from twicesafe.errors import (
 from twicesafe.stores.contract import AsyncStore
 
 TRANSACTIONAL = Effects.TRANSACTIONAL
+
+LOST_SESSION = (OSError, psycopg.OperationalError, asyncpg.PostgresError, asyncpg.InterfaceError)
+"""What the drivers tell a handler whose session is gone."""
 
 
 @pytest.fixture(scope="module", name="crashing")
@@ -122,6 +127,26 @@ def test_connections_ended_by_an_administrator_are_replaced(place, kind) -> None
             assert place.effects() == 0
             for n in range(2 * POOL_SIZE):
                 await whole(place, store, f"key-{n}")
+
+    asyncio.run(trial())
+
+
+@KIND
+@pytest.mark.parametrize("ending", ["release", "hold"])
+def test_a_handler_that_lost_its_session_is_rolled_back(place, kind, ending) -> None:
+    """R16, R23: a handler that finds its session gone leaves nothing, the store says no more, and the key is free."""
+
+    async def trial() -> None:
+        async with place.opened() as store:
+            async with store.transaction() as transaction:
+                own = await won(transaction, effects=TRANSACTIONAL)
+                await asyncio.to_thread(end_sessions, place)
+                with pytest.raises(LOST_SESSION):
+                    await place.write_in(transaction)
+                with suppress(StoreUnavailableError):
+                    await getattr(transaction, ending)(own)
+            assert place.effects() == 0
+            await whole(place, store, "key")
 
     asyncio.run(trial())
 

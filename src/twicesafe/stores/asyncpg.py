@@ -135,7 +135,7 @@ class AsyncpgConnections:
         overdue = monotonic() - self._timeout
         for connection, since in self._asked.items():
             if since <= overdue:
-                connection.terminate()
+                self.broken(connection)
         again = asyncio.get_running_loop().call_later(self._timeout / 2, self._hang_up) if self._asked else None
         self._watch = again
 
@@ -150,7 +150,13 @@ class AsyncpgConnections:
 
     def reset_sql(self, connection: Any) -> str:
         """See AsyncConnections.reset_sql. A pool of somebody else's does as it was told."""
-        return "" if self._dsn is None else str(connection.get_reset_query())
+        if self._dsn is None:
+            return ""
+        try:
+            return str(connection.get_reset_query())
+        except asyncpg.InterfaceError:
+            # It broke while the handler had it: whatever is sent now says so.
+            return ""
 
     def begun(self, connection: Any, *, open: bool) -> None:  # noqa: A002 - the one word for it
         """Let the connection's own `transaction()` make savepoints inside a transaction that it did not begin itself.
