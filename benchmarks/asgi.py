@@ -2,16 +2,20 @@
 
 The floor is the leanest middleware that still claims, fingerprints, scopes, records and replays: no lease, no shield,
 no streams, no cookies rule, no problem documents. `bare` is the application alone.
+
+A round's figure is the processor time of its fastest small batch: a machine that is busy with something else makes
+batches slower, never faster. What a store costs as it fills with keys is not in it, to the favour of one peer that
+looks at all of them; a request is let go of before the next one, as a server does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
-from itertools import count
+from itertools import count, repeat
 from typing import Any
 
 from starlette.applications import Starlette
@@ -24,6 +28,7 @@ from twicesafe.asgi import IdempotencyMiddleware
 from twicesafe.stores.memory import AsyncMemoryStore
 
 ROUNDS = 15
+BATCH = 20
 NUMBERS = count()
 
 
@@ -172,16 +177,23 @@ def fresh_key() -> bytes:
     return b"8e03978e-40d5-43e8-bc93-%012x" % next(NUMBERS)
 
 
+async def fastest(app: Any, keys: Iterator[bytes], body: bytes, n: int) -> float:
+    """Seconds for one request in the fastest of the batches that n requests make."""
+    found = []
+    for _ in range(max(1, n // BATCH)):
+        calls = [request(next(keys), body) for _ in range(BATCH)]
+        began = time.process_time()
+        while calls:
+            await app(*calls.pop(), discard)
+        found.append((time.process_time() - began) / BATCH)
+    return min(found)
+
+
 def first_requests(make: Callable[[], Any], body: bytes) -> Callable[[int], Any]:
     """Seconds for one of n first requests, on a store that is empty when the round begins."""
 
     async def run(n: int) -> float:
-        app = make()
-        calls = [request(fresh_key(), body) for _ in range(n)]
-        began = time.process_time()
-        for scope, receive in calls:
-            await app(scope, receive, discard)
-        return (time.process_time() - began) / n
+        return await fastest(make(), iter(fresh_key, None), body, n)
 
     return run
 
@@ -191,13 +203,8 @@ def replays(make: Callable[[], Any], body: bytes) -> Callable[[int], Any]:
 
     async def run(n: int) -> float:
         app, key = make(), fresh_key()
-        scope, receive = request(key, body)
-        await app(scope, receive, discard)
-        calls = [request(key, body) for _ in range(n)]
-        began = time.process_time()
-        for scope, receive in calls:
-            await app(scope, receive, discard)
-        return (time.process_time() - began) / n
+        await app(*request(key, body), discard)
+        return await fastest(app, repeat(key), body, n)
 
     return run
 
@@ -205,16 +212,17 @@ def replays(make: Callable[[], Any], body: bytes) -> Callable[[int], Any]:
 async def measured() -> list[Row]:
     """All cases."""
     found: list[Row] = []
+    others = peers()
     for size, body, answer, times in (
-        ("1 KB", b'{"amount": 1, "note": "' + b"x" * 1000 + b'"}', b'{"id": "ch_1"}', 500),
-        ("100 KB", b'{"amount": 1, "note": "' + b"x" * 100_000 + b'"}', b'{"id": "' + b"y" * 100_000 + b'"}', 100),
+        ("1 KB", b'{"amount": 1, "note": "' + b"x" * 1000 + b'"}', b'{"id": "ch_1"}', 200),
+        ("100 KB", b'{"amount": 1, "note": "' + b"x" * 100_000 + b'"}', b'{"id": "' + b"y" * 100_000 + b'"}', 60),
     ):
         bare = application(answer)
         makers: dict[str, Callable[[Any], Any]] = {
             "bare": lambda app: app,
             "floor": Lean,
             "twicesafe": lambda app: IdempotencyMiddleware(app, AsyncMemoryStore(), scope=lambda scope: "user"),
-            **peers(),
+            **others,
         }
         for case, how in (("first request", first_requests), ("replay", replays)):
             subjects = [Subject(name, how(partial(make, bare), body)) for name, make in makers.items()]
