@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, MutableMapping
 from time import perf_counter_ns
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.policy import Operation
@@ -37,6 +37,10 @@ from twicesafe.stores.contract import AsyncStore, AsyncTransaction
 EnteredOf: TypeAlias = Callable[[MutableMapping[str, Any], int], bool | None]
 """Whether the handler proper was reached, judged by the ASGI scope once the answer's status is known. None where that
 cannot be told; False only where it is certain, because the key is then free for another run."""
+
+
+USUAL_AT_MOST: Final = 1000
+"""Operations whose usual time is remembered: their names may come from paths, which strangers make up."""
 
 
 class Shared:
@@ -187,4 +191,6 @@ class Dealings:
         self._ran_at = 0
         usual, name = self._shared.usual, self.operation.name
         before = usual.get(name)
+        if before is None and len(usual) >= USUAL_AT_MOST:
+            del usual[next(iter(usual))]
         usual[name] = took if before is None else before + (took - before) // 8

@@ -64,6 +64,10 @@ else:
             self._coro: Any = coroutine
             self._context = context
 
+        def __repr__(self) -> str:
+            # Task's own insists on a coroutine, and _Begun is none: it would hide the error that it is to describe.
+            return f"<Task {self._state.lower()} name={self._name!r} coro={self._coro!r}>"
+
         def __del__(self) -> None:
             # Most are over at once and have nothing to complain of.
             if self._log_destroy_pending:
@@ -74,8 +78,13 @@ else:
             self._coro = _Begun(awaited, coroutine)
             self._log_destroy_pending = True
             tasks._register_task(self)  # noqa: SLF001
+            # Cancelled by its own first step, it is what that step awaits that has to be cancelled.
+            cancelled, self._must_cancel = self._must_cancel, False
             self._context.run(self._Task__step)
             self._coro = coroutine
+            if cancelled:
+                self._num_cancels_requested -= 1
+                self.cancel()
 
     def start(
         coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: contextvars.Context
@@ -93,6 +102,8 @@ else:
                 tasks._leave_task(loop, task)  # noqa: SLF001
             task._go_on(awaited)  # noqa: SLF001
         except StopIteration:
+            if task._must_cancel:  # noqa: SLF001
+                raise asyncio.CancelledError from None
             return None
         finally:
             if outer is not None:

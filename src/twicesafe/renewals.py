@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from twicesafe.core.record import Micros, Ownership
 from twicesafe.errors import LeaseLostError, StoreError
 from twicesafe.stores.contract import AsyncStore
+
+_log: Final = logging.getLogger("twicesafe")
 
 RENEW_AT: Final = 3
 """At a third of the lease: two renewals may fail before anybody takes over."""
@@ -27,11 +30,14 @@ class Renewals:
         self._shortest: Micros = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._renewing: dict[Ownership, asyncio.Task[None]] = {}
+        """One after the other, a slow renewal would cost the others their leases."""
 
     def watch(self, own: Ownership, lease_us: Micros, loop: asyncio.AbstractEventLoop) -> None:
         """Renew this claim from now on."""
         self._live[own] = (lease_us, None)
+        if self._loop is not loop:
+            self._renewing.clear()
         if self._timer is None or self._loop is not loop or lease_us < self._shortest:
             self._shortest = lease_us
             self._arm(loop)
@@ -51,33 +57,31 @@ class Renewals:
         if not self._live:
             return
         self._shortest = min(lease_us for lease_us, _ in self._live.values())
-        if self._task is None or self._task.done():
-            self._task = loop.create_task(self._renew_due(loop))
-        self._arm(loop)
-
-    async def _renew_due(self, loop: asyncio.AbstractEventLoop) -> None:
-        for own, (lease_us, due) in list(self._live.items()):
+        now = loop.time()
+        for own, (lease_us, due) in self._live.items():
             if due is None:
                 # It has lived between nothing and one look.
-                self._put_off(own, lease_us, loop.time() + _third(lease_us) * (LOOKS - 1) / LOOKS)
-            elif due <= loop.time() and own in self._live:
-                await self._renew(own, lease_us, loop)
+                self._live[own] = (lease_us, now + _third(lease_us) * (LOOKS - 1) / LOOKS)
+            elif due <= now and own not in self._renewing:
+                self._renewing[own] = loop.create_task(self._renew(own, lease_us, loop))
+        self._arm(loop)
 
     async def _renew(self, own: Ownership, lease_us: Micros, loop: asyncio.AbstractEventLoop) -> None:
+        """What fails stays due and is tried again at the next look: the lease has two thirds left."""
         try:
-            await self._store.renew(own, lease_us)
+            async with asyncio.timeout(_third(lease_us)):
+                await self._store.renew(own, lease_us)
+            if own in self._live:
+                self._live[own] = (lease_us, loop.time() + _third(lease_us) * (LOOKS - 1) / LOOKS)
         except LeaseLostError:
             if self._live.pop(own, None) is not None:
                 self._lost(own)
-        except StoreError:
-            # It stays due, and is tried again at the next look: the lease has two thirds left.
-            return
-        else:
-            self._put_off(own, lease_us, loop.time() + _third(lease_us) * (LOOKS - 1) / LOOKS)
-
-    def _put_off(self, own: Ownership, lease_us: Micros, due: float) -> None:
-        if own in self._live:
-            self._live[own] = (lease_us, due)
+        except (StoreError, TimeoutError):
+            pass
+        except Exception:  # noqa: BLE001 - a store's own mistake must not end the renewals of others
+            _log.exception("a lease could not be renewed")
+        finally:
+            self._renewing.pop(own, None)
 
 
 def _third(lease_us: Micros) -> float:
