@@ -99,6 +99,39 @@ def test_the_handlers_connection_is_aiosqlites(file: File) -> None:
     asyncio.run(main())
 
 
+def test_nothing_is_done_after_sqlite_rolled_back(file: File) -> None:
+    """R23, H2: where SQLite itself ends a transaction and its handler goes on, nothing commits by itself."""
+    insert = "INSERT INTO ledger (name) VALUES ('key')"
+
+    async def main() -> None:
+        store = AsyncSqliteStore(file.path, clock=file.clock)
+        for _ in range(3):
+            async with store.transaction() as transaction:
+                found = await transaction.claim(wish())
+                assert isinstance(found, Claimed)
+                connection = transaction.connection
+                cursor = await connection.execute(insert)
+                with pytest.raises(sqlite3.IntegrityError):
+                    await connection.execute("INSERT OR ROLLBACK INTO seen VALUES (1)")
+                refused = 0
+                for going_on in (connection.execute, cursor.execute, connection.execute_fetchall):
+                    try:
+                        await going_on(insert)
+                    except sqlite3.OperationalError:
+                        refused += 1
+                assert file.effects() == 0
+                assert refused == 3
+                with pytest.raises(StoreUnavailableError, match="rolled the transaction back by itself"):
+                    await transaction.complete(found.ownership, ANSWER, KEY, BODY)
+        assert (file.effects(), file.records()) == (0, 0)
+        await one(store, wish())
+        assert file.effects() == 1
+        await store.aclose()
+
+    file.plain.executescript("CREATE TABLE seen (x UNIQUE); INSERT INTO seen VALUES (1)")
+    asyncio.run(main())
+
+
 def test_a_handler_that_closes_its_connection_harms_only_itself(file: File) -> None:
     """R23: a connection closed inside the handler is an error of that transaction; the next one has another."""
 

@@ -51,6 +51,97 @@ def test_a_handler_cannot_end_its_transaction(file: File, ending: str) -> None:
     assert file.effects() == 1
 
 
+LOSSES = {
+    "or rollback": "INSERT OR ROLLBACK INTO seen VALUES (1)",
+    "on conflict rollback": "INSERT INTO strict VALUES (1)",
+    "raise(rollback)": "INSERT INTO raising VALUES (1)",
+}
+INSERT = "INSERT INTO ledger (name) VALUES ('key')"
+NEXT: dict[str, Callable[[sqlite3.Connection, sqlite3.Cursor], object]] = {
+    "cached": lambda connection, cursor: connection.execute(INSERT),
+    "cursor": lambda connection, cursor: cursor.execute(INSERT),
+    "new cursor": lambda connection, cursor: connection.cursor().execute(INSERT),
+    "raw cursor": lambda connection, cursor: sqlite3.Cursor(connection).execute(INSERT + " -- prepared anew"),
+    "executemany": lambda connection, cursor: cursor.executemany("INSERT INTO ledger (name) VALUES (?)", [("key",)]),
+    "executemany at once": lambda connection, cursor: connection.executemany(INSERT + " -- ?", [()]),
+    "executescript at once": lambda connection, cursor: connection.executescript(INSERT),
+    "executescript": lambda connection, cursor: cursor.executescript(INSERT),
+    "BEGIN": lambda connection, cursor: connection.execute("BEGIN IMMEDIATE"),
+    "SAVEPOINT": lambda connection, cursor: connection.execute("SAVEPOINT mine"),
+    "read": lambda connection, cursor: connection.execute("SELECT 1"),
+    "blob": lambda connection, cursor: connection.blobopen("blobs", "data", 1),
+}
+
+
+def _prepare_losses(file: File) -> None:
+    file.plain.executescript(
+        """
+        CREATE TABLE seen (x UNIQUE); INSERT INTO seen VALUES (1);
+        CREATE TABLE strict (x UNIQUE ON CONFLICT ROLLBACK); INSERT INTO strict VALUES (1);
+        CREATE TABLE raising (x);
+        CREATE TRIGGER never BEFORE INSERT ON raising BEGIN SELECT RAISE(ROLLBACK, 'never'); END;
+        CREATE TABLE blobs (data); INSERT INTO blobs VALUES (zeroblob(9));
+        """
+    )
+
+
+@pytest.mark.parametrize("going_on", NEXT)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nothing_is_done_after_sqlite_rolled_back(file: File, loss: str, going_on: str) -> None:
+    """R23, H2: where SQLite itself ends a transaction and its handler goes on, nothing commits by itself."""
+    _prepare_losses(file)
+    store = file.store()
+    for _ in range(2):
+        with store.transaction() as transaction:
+            own = claimed(transaction)
+            connection = transaction.connection
+            cursor = connection.cursor()
+            connection.execute(INSERT)
+            with pytest.raises(sqlite3.Error):
+                connection.execute(LOSSES[loss])
+            with pytest.raises(sqlite3.DatabaseError):
+                NEXT[going_on](connection, cursor)
+            assert not connection.in_transaction
+            assert file.effects() == 0
+            with pytest.raises(StoreUnavailableError, match="rolled the transaction back by itself"):
+                transaction.complete(own, ANSWER, KEY, BODY)
+        assert (file.effects(), file.records()) == (0, 0)
+    with store.transaction() as transaction:
+        own = claimed(transaction)
+        effect(transaction)
+        transaction.complete(own, ANSWER, KEY, BODY)
+    assert (file.effects(), file.records()) == (1, 1)
+
+
+@pytest.mark.parametrize("isolation", ["DEFERRED", "IMMEDIATE"])
+def test_a_handlers_isolation_level_begins_nothing(file: File, isolation: str) -> None:
+    """R23: a handler that lets sqlite3 begin transactions by itself gets no second one after the first was lost."""
+    _prepare_losses(file)
+    with file.store().transaction() as transaction:
+        own = claimed(transaction)
+        connection = transaction.connection
+        connection.isolation_level = isolation
+        connection.execute(INSERT)
+        with pytest.raises(sqlite3.IntegrityError):
+            connection.execute(LOSSES["or rollback"])
+        with pytest.raises(sqlite3.DatabaseError):
+            sqlite3.Cursor(connection).execute(INSERT)
+        assert not connection.in_transaction
+        with pytest.raises(StoreUnavailableError, match="nothing was changed"):
+            transaction.complete(own, ANSWER, KEY, BODY)
+    assert (file.effects(), file.records()) == (0, 0)
+
+
+def test_only_the_stores_cursors_in_a_transaction(file: File) -> None:
+    """R23: a cursor that could not refuse what comes after a rollback is refused itself, and nothing was done."""
+    with file.store().transaction() as transaction:
+        claimed(transaction)
+        with pytest.raises(sqlite3.NotSupportedError):
+            transaction.connection.cursor(sqlite3.Cursor)
+        assert transaction.connection.in_transaction
+    assert file.effects() == 0
+
+
 def test_what_sqlite_rolled_back_is_not_recorded(file: File) -> None:
     """R23, H2: where a handler's failed statement made SQLite roll back everything, no answer is recorded for it."""
     store = file.store()

@@ -140,6 +140,27 @@ class Answer(NamedTuple):
         return self.result
 
 
+class HandlersCursor(sqlite3.Cursor):
+    """What a handler runs its statements with. Each is refused once its transaction is gone: it would commit alone."""
+
+    connection: SqliteConnection
+
+    def execute(self, sql: Any, parameters: Any = (), /) -> Any:
+        """See sqlite3.Cursor.execute."""
+        self.connection.refuse_if_lost()
+        return super().execute(sql, parameters)
+
+    def executemany(self, sql: Any, parameters: Any, /) -> Any:
+        """See sqlite3.Cursor.executemany."""
+        self.connection.refuse_if_lost()
+        return super().executemany(sql, parameters)
+
+    def executescript(self, script: Any, /) -> Any:
+        """See sqlite3.Cursor.executescript."""
+        self.connection.refuse_if_lost()
+        return super().executescript(script)
+
+
 class SqliteConnection(sqlite3.Connection):
     """A connection that performs steps. Between `guard` and the end of the transaction nobody else can end it."""
 
@@ -183,10 +204,10 @@ class SqliteConnection(sqlite3.Connection):
             if self.transaction_is_open():
                 super().rollback()
             return ()
-        if statement.name == "record" and not self.in_transaction:
+        if (self.guarded or statement.name == "record") and not self.in_transaction:
             raise _undone()
-        cursor = self.cursor()
-        cursor.row_factory = None
+        # Neither a handler's row factory nor its kind of cursor.
+        cursor = sqlite3.Cursor(self)
         try:
             cursor.execute(statement.text, statement.parameters)
             if statement.writes and not statement.returns:
@@ -222,8 +243,16 @@ class SqliteConnection(sqlite3.Connection):
     def execute(self, sql: Any, parameters: Any = (), /) -> Any:
         """Also takes steps in place of SQL: so they are run in this connection's own thread, by way of aiosqlite."""
         if isinstance(sql, str):
-            return super().execute(sql, parameters)
+            return self.cursor().execute(sql, parameters)
         return Answer(drive(sql, self.perform))
+
+    def executemany(self, sql: Any, parameters: Any, /) -> Any:
+        """See sqlite3.Connection.executemany, which makes a cursor of its own kind."""
+        return self.cursor().executemany(sql, parameters)
+
+    def executescript(self, script: Any, /) -> Any:
+        """See sqlite3.Connection.executescript, which makes a cursor of its own kind."""
+        return self.cursor().executescript(script)
 
     def transaction_is_open(self) -> bool:
         """in_transaction, and False for a connection that was closed."""
@@ -233,7 +262,8 @@ class SqliteConnection(sqlite3.Connection):
             return False
 
     def as_configured(self) -> None:
-        """Undo what a handler did for itself."""
+        """Undo what a handler did for itself, and let another transaction begin."""
+        self.guarded = False
         self.row_factory = self.configured_row_factory
         if self.isolation_level is not None:
             self.isolation_level = None
@@ -245,11 +275,36 @@ class SqliteConnection(sqlite3.Connection):
 
     # --- guarding -----------------------------------------------------------------------------------------------------
 
-    def authorize(self, action: int, operation: str | None, *_: str | None) -> int:
-        """SQLite asks before it prepares anything: a handler may do everything but end the transaction."""
-        if self.guarded and action == sqlite3.SQLITE_TRANSACTION and operation in ("COMMIT", "ROLLBACK"):
+    def authorize(self, action: int, *_: str | None) -> int:
+        """SQLite asks before it prepares anything: a handler may do everything but begin or end a transaction.
+
+        Nothing at all once SQLite has ended it. What was prepared before is not asked about: see refuse_if_lost.
+        """
+        if self.guarded and (action == sqlite3.SQLITE_TRANSACTION or not self.in_transaction):
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
+
+    def refuse_if_lost(self) -> None:
+        """An error in a statement can make SQLite roll back everything; the handler's next one would commit alone."""
+        if self.guarded and not self.in_transaction:
+            raise sqlite3.OperationalError(
+                "SQLite has rolled this transaction back because a statement in it failed (OR ROLLBACK, "
+                "RAISE(ROLLBACK), a full disk): nothing more can be done in it, and nothing was changed"
+            )
+
+    def cursor(self, factory: Any = HandlersCursor) -> Any:
+        """See sqlite3.Connection.cursor. Refused for any other kind of cursor in a handler's transaction."""
+        self.refuse_if_lost()
+        if self.guarded and not (isinstance(factory, type) and issubclass(factory, HandlersCursor)):
+            raise sqlite3.NotSupportedError(
+                "inside a transaction of twicesafe a cursor cannot have a factory of its own"
+            )
+        return super().cursor(factory)
+
+    def blobopen(self, *where: Any, **options: Any) -> sqlite3.Blob:
+        """See sqlite3.Connection.blobopen."""
+        self.refuse_if_lost()
+        return super().blobopen(*where, **options)
 
     def commit(self) -> None:
         """Refused inside a handler's transaction."""
