@@ -14,7 +14,7 @@ import uvicorn
 
 from tests.client.bindings import QUICK, Binding, Hours
 from twicesafe.asgi import PUBLIC, IdempotencyMiddleware
-from twicesafe.client import Intent, Rejected, Sent, Succeeded
+from twicesafe.client import Intent, Rejected, Sent, Succeeded, Unknown
 from twicesafe.stores.memory import AsyncMemoryStore
 
 
@@ -91,7 +91,7 @@ def test_an_attempt_that_is_at_work_is_waited_for(binding: Binding) -> None:
 
 
 def test_an_intent_that_is_sent_again_happens_once(typed: Binding) -> None:
-    """I8, R33: asked again by another client with the same intent: the first answer; with another body: refused."""
+    """I8, R33: asked again by another client with the same intent: the first answer; with another body: unknown."""
     with shop() as (ledger, origin):
         intent = Intent.derived("charge", "cart-17", url=f"{origin}/charge", json={"amount": 100})
         first = typed.perform(lambda client: intent, Hours(), QUICK)
@@ -101,7 +101,7 @@ def test_an_intent_that_is_sent_again_happens_once(typed: Binding) -> None:
         assert ledger.rows == [{"amount": 100}]
     assert (first.outcome.replayed, again.outcome.replayed) == (False, True)
     assert first.response.json() == again.response.json() == {"charge": 1}
-    assert isinstance(refused.outcome, Rejected) and refused.response.status_code == 422
+    assert isinstance(refused.outcome, Unknown) and refused.response.status_code == 422
     assert len(refused.outcome.attempts) == 1
 
 

@@ -200,6 +200,29 @@ def test_after_an_unknown_a_refusal_settles_nothing(status: int) -> None:
     assert isinstance(marked.outcome, Rejected) and marked.outcome.replayed
 
 
+JSON = "content-type: application/problem+json"
+STORE_DOWN = b'{"type": "urn:twicesafe:problem:store-unavailable", "retryable": true, "safe_new_key": false}'
+MISMATCH = b'{"type": "urn:twicesafe:problem:key-reused", "retryable": false, "safe_new_key": false}'
+
+
+def test_a_mismatch_on_the_first_attempt_settles_nothing() -> None:
+    """I6, R37: another process may have paid under a derived key with other bytes; "not done" would pay twice."""
+    course = run(answered(422, JSON, body=MISMATCH))
+    assert len(course.sends) == 1
+    assert isinstance(course.outcome, Unknown) and course.outcome.response == "422"
+    assert (course.outcome.sent, course.outcome.stop) == (Sent.YES, Stop.ANSWERED)
+
+
+def test_a_server_that_cannot_look_a_key_up_does_not_say_what_it_names() -> None:
+    """I6, R15: while the store is down nobody knows the key; once it is back, a refusal is one."""
+    down = answered(503, JSON, "retry-after: 1", body=STORE_DOWN)
+    course = run(down, attempts=2)
+    assert len(course.sends) == 2 and isinstance(course.outcome, Unknown)
+    assert course.trail[0].budget_left == 99.0, "it did nothing, and costs what a refusal costs"
+    course = run(down, answered(402), attempts=2)
+    assert len(course.sends) == 2 and isinstance(course.outcome, Rejected)
+
+
 @pytest.mark.parametrize("status", [200, 302, 400, 409, 422, 429, 500, 503])
 def test_a_replay_is_final_whatever_its_status(status: int) -> None:
     """R37, K: a recorded 500 or 503 comes back for ever: it is an answer, not a failure to be tried again."""

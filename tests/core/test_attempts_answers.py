@@ -54,14 +54,15 @@ OWN = {
     "key-missing": (Again.NO, Says.NOT_DONE),
     "key-invalid": (Again.NO, Says.NOT_DONE),
     "body-too-large": (Again.NO, Says.NOT_DONE),
-    "body-incomplete": (Again.YES, Says.NOT_DONE),
-    "caller-unknown": (Again.NO, Says.NOT_DONE),
-    "key-reused": (Again.NO, Says.NOT_DONE),
+    "body-incomplete": (Again.YES, Says.NOT_THIS_TIME),
+    "caller-unknown": (Again.NO, Says.NOT_THIS_TIME),
+    "key-reused": (Again.NO, Says.NOT_THIS_TIME),
     "in-progress": (Again.IN_PROGRESS, Says.NOTHING),
     "outcome-unknown": (Again.NO, Says.NOTHING),
     "result-not-kept": (Again.NO, Says.DONE),
     "handler-failed": (Again.NO, Says.NEVER),
-    "store-unavailable": (Again.YES, Says.NOT_DONE),
+    "store-unavailable": (Again.YES, Says.NOT_THIS_TIME),
+    "store-misconfigured": (Again.NO, Says.NOT_THIS_TIME),
     "commit-unknown": (Again.YES, Says.NOTHING),
 }
 
@@ -73,6 +74,28 @@ def test_the_servers_own_problems(kind: str) -> None:
         status, headers, body = problem(kind, header="X", base=base, detail="No.", retry_after=1)
         judgment = judge(status, headers, body, keyed=True)
         assert (judgment.again, judgment.says) == OWN[kind], base
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"type": "urn:twicesafe:problem:key-reused"},
+        {"type": "https://errors.example/v1/key-reused/"},
+        {"type": "https://errors.example/42", "title": "Idempotency-Key is already used"},
+        {"type": "about:blank", "safe_new_key": False},
+    ],
+)
+@pytest.mark.parametrize("status", [409, 422])
+def test_a_key_that_was_used_names_something_that_may_be_done(status: int, document: dict[str, object]) -> None:
+    """I6, R37: a mismatch does nothing itself, and says that something happened under this key."""
+    judgment = judge(status, JSON, json.dumps(document).encode(), keyed=True)
+    assert (judgment.again, judgment.says) == (Again.NO, Says.NOT_THIS_TIME)
+
+
+@pytest.mark.parametrize("document", [{"type": "invalid"}, {"title": "Invalid"}, {"safe_new_key": True}, {"title": 1}])
+def test_a_validation_error_is_a_refusal(document: dict[str, object]) -> None:
+    """R36: a 422 about the contents says that it was not done."""
+    assert judge(422, JSON, json.dumps(document).encode(), keyed=True).says is Says.NOT_DONE
 
 
 def test_in_progress_is_about_a_key() -> None:
@@ -141,6 +164,7 @@ def test_only_json_is_read_as_json() -> None:
     body = b'{"type": "https://errors.example/v1/in-progress/", "retryable": true}'
     assert problem_of(PLAIN, body) == NO_PROBLEM
     assert problem_of(JSON, body) == Problem("in-progress", True)
+    assert problem_of(JSON, b'{"safe_new_key": false}') == Problem("", None, False)
     assert problem_of(((b"content-type", b"application/json"),), body) == Problem("in-progress", True)
 
 

@@ -115,6 +115,16 @@ def test_a_refusal_after_an_unknown_stays_unknown(page: Page) -> None:
     assert (outcome["kind"], outcome["status"]) == ("unknown", 422)
 
 
+def test_a_mismatch_on_the_first_attempt_is_unknown(page: Page) -> None:
+    """I6, R37: a key that was used for other bytes names a charge that may have been made."""
+    outcome = send(page, problem(422, "key-reused", retryable=False))
+    assert (len(outcome["sent"]), outcome["kind"], outcome["status"]) == (1, "unknown", 422)
+    other = {"status": 422, "headers": {"content-type": "application/problem+json"}}
+    for body in ('{"title": "Idempotency-Key is already used"}', '{"safe_new_key": false}'):
+        assert send(page, {**other, "body": body})["kind"] == "unknown"
+    assert send(page, problem(422, "invalid", retryable=False))["kind"] == "rejected"
+
+
 def test_an_unknown_outcome_is_reported_as_that(page: Page) -> None:
     """I6: the server itself does not know; asking again at once would not help."""
     outcome = send(page, problem(409, "outcome-unknown", retryable=True))

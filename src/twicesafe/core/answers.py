@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from twicesafe.core.problems import PROBLEM_JSON, REPLAYED, RETRY_AFTER
+from twicesafe.core.problems import PROBLEM_JSON, PROBLEMS, REPLAYED, RETRY_AFTER
 
 
 class Says(Enum):
@@ -19,6 +19,8 @@ class Says(Enum):
     DONE = auto()
     NOT_DONE = auto()
     """This attempt did nothing. An earlier one may have."""
+    NOT_THIS_TIME = auto()
+    """This attempt did nothing, and what its key names may well be done: by another process, under a derived key."""
     NEVER = auto()
     """The recorded answer to all attempts: it was not done, and will not be under this key."""
     NOTHING = auto()
@@ -48,9 +50,15 @@ class Problem(NamedTuple):
     kind: str
     """The last part of its type."""
     retryable: bool | None
+    safe_new_key: bool | None = None
+    """False: under another key it could happen twice, so that under this one it may have happened."""
 
 
 NO_PROBLEM: Final = Problem("", None)
+
+_KEY_REUSED: Final = "key-reused"
+_KEY_REUSED_TITLE: Final = PROBLEMS[_KEY_REUSED].title.lower()
+"""The Internet-Draft's title, for servers whose problem types are named otherwise."""
 
 TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Reviewed: each is defined, or universally used, for a condition that passes."""
@@ -80,12 +88,17 @@ def judge(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | Non
         return _judge_conflict(headers, problem, keyed=keyed)
     if problem.kind == "handler-failed":
         return Judgment(Again.NO, Says.NEVER, f"{status} recorded")
-    says = Says.NOT_DONE if status < 500 or _instead_of_working(status, headers, problem) else Says.NOTHING
+    says = _not_done(problem) if status < 500 or _instead_of_working(status, headers, problem) else Says.NOTHING
     if problem.retryable is None or status in _UNMENDED_BY_REPEATING:
         again = Again.YES if status in TRANSIENT else Again.NO
     else:
         again = Again.YES if problem.retryable else Again.NO
-    return Judgment(again, says, str(status))
+    return Judgment(again, says, f"{status} key reused" if problem.kind == _KEY_REUSED else str(status))
+
+
+def _not_done(problem: Problem) -> Says:
+    """What a refusal tells of the operation. That the key was used for another request proves that it was used."""
+    return Says.NOT_THIS_TIME if problem.safe_new_key is False or problem.kind == _KEY_REUSED else Says.NOT_DONE
 
 
 def _judge_conflict(headers: Sequence[tuple[bytes, bytes]], problem: Problem, *, keyed: bool) -> Judgment:
@@ -96,7 +109,7 @@ def _judge_conflict(headers: Sequence[tuple[bytes, bytes]], problem: Problem, *,
         if keyed:
             return Judgment(Again.IN_PROGRESS, Says.NOTHING, "409 in progress")
         return Judgment(Again.YES, Says.NOT_DONE, "409 asked to wait")
-    return Judgment(Again.YES if problem.retryable else Again.NO, Says.NOT_DONE, "409")
+    return Judgment(Again.YES if problem.retryable else Again.NO, _not_done(problem), "409")
 
 
 def _instead_of_working(status: int, headers: Sequence[tuple[bytes, bytes]], problem: Problem) -> bool:
@@ -105,7 +118,7 @@ def _instead_of_working(status: int, headers: Sequence[tuple[bytes, bytes]], pro
     A 503 that names a time to come back is a refusal of a server that knows its load. One without it may be a
     gateway's, whose connection to the server broke at any moment.
     """
-    if status in _NOT_IMPLEMENTED or problem.kind == "store-unavailable":
+    if status in _NOT_IMPLEMENTED or problem.kind in ("store-unavailable", "store-misconfigured"):
         return True
     return status == 503 and problem.kind != "commit-unknown" and _asks_to_wait(headers)
 
@@ -141,10 +154,21 @@ def problem_of(headers: Sequence[tuple[bytes, bytes]], body: bytes | None) -> Pr
         return NO_PROBLEM
     if not isinstance(document, dict):
         return NO_PROBLEM
-    kind, retryable = document.get("type"), document.get("retryable")
     return Problem(
-        _last_part(kind) if isinstance(kind, str) else "", retryable if isinstance(retryable, bool) else None
+        _kind_of(document.get("type"), document.get("title")),
+        _flag(document.get("retryable")),
+        _flag(document.get("safe_new_key")),
     )
+
+
+def _flag(member: object) -> bool | None:
+    return member if isinstance(member, bool) else None
+
+
+def _kind_of(kind: object, title: object) -> str:
+    if isinstance(title, str) and title.strip().lower() == _KEY_REUSED_TITLE:
+        return _KEY_REUSED
+    return _last_part(kind) if isinstance(kind, str) else ""
 
 
 def _last_part(kind: str) -> str:

@@ -116,6 +116,9 @@ class Rejected(Generic[R]):
 class Unknown(Generic[R]):
     """Nobody can say whether it is done (I6); with `sent` NO it is not. Asking again with `key` settles it.
 
+    Unless the server answers that the key was used for another request: then only that request's bytes settle it, and
+    a new key could do it twice.
+
     `response` is the last answer, if one came that settled nothing; its body may be missing where `error` is set.
     `error` is what the HTTP library raised last.
     """
@@ -129,7 +132,7 @@ class Unknown(Generic[R]):
 
     def raise_for_outcome(self) -> R:
         """UnknownError, from the HTTP library's own error where there is one."""
-        what = "it was never sent" if self.sent is Sent.NO else "ask again with the same key"
+        what = "it was never sent" if self.sent is Sent.NO else "ask again with the same key and the same bytes"
         last = self.attempts[-1].reason
         raise UnknownError(f"the outcome of the operation is unknown ({last}): {what}", self) from self.error
 

@@ -10,6 +10,7 @@ export const IN_PROGRESS = "in progress"; // another attempt is at work: wait fo
 // What an answer tells about the effect.
 export const DONE = "done";
 export const NOT_DONE = "not done"; // this attempt did nothing; an earlier one may have
+export const NOT_THIS_TIME = "not this time"; // this attempt did nothing, and what its key names may well be done
 export const NEVER = "never"; // the recorded answer to all attempts: it was not done
 export const NOTHING = "nothing";
 
@@ -19,26 +20,36 @@ const GIVEN_INSTEAD_OF_WORKING = new Set([501, 505]);
 // However the server marks them: the same request gets the same answer.
 const UNMENDED_BY_REPEATING = new Set([401, 403, 404, 422]);
 
+const KEY_REUSED = "key-reused";
+const KEY_REUSED_TITLE = "idempotency-key is already used"; // where a server names its problem types otherwise
+
 /** Judge a whole answer, {status, headers, body}. Returns {again, says, replayed}. */
 export function judge({ status, headers, body }) {
   const replayed = headers.get("idempotent-replayed")?.trim().toLowerCase() === "true";
   if (status >= 200 && status < 300) return { again: NO, says: DONE, replayed };
   if (replayed) return { again: NO, says: NEVER, replayed };
-  const { kind, retryable } = problemIn(headers, body);
-  if (status === 409) return { ...conflict(headers, kind, retryable), replayed };
+  const problem = problemIn(headers, body);
+  const { kind, retryable } = problem;
+  if (status === 409) return { ...conflict(headers, problem), replayed };
   if (kind === "handler-failed") return { again: NO, says: NEVER, replayed };
-  const says = status < 500 || refusesToWork(status, headers, kind) ? NOT_DONE : NOTHING;
+  const says = status < 500 || refusesToWork(status, headers, kind) ? notDone(problem) : NOTHING;
   const passes = retryable === null || UNMENDED_BY_REPEATING.has(status) ? TRANSIENT.has(status) : retryable;
   return { again: passes ? YES : NO, says, replayed };
 }
 
+/** What a refusal tells of the operation. That the key was used for another request proves that it was used. */
+function notDone({ kind, safeNewKey }) {
+  return safeNewKey === false || kind === KEY_REUSED ? NOT_THIS_TIME : NOT_DONE;
+}
+
 /** 409 is either about the first attempt, or about the state of the resource and final. */
-function conflict(headers, kind, retryable) {
+function conflict(headers, problem) {
+  const { kind, retryable } = problem;
   if (kind === "outcome-unknown") return { again: NO, says: NOTHING };
   if (retryable !== false && (kind === "in-progress" || headers.has("retry-after"))) {
     return { again: IN_PROGRESS, says: NOTHING };
   }
-  return { again: retryable ? YES : NO, says: NOT_DONE };
+  return { again: retryable ? YES : NO, says: notDone(problem) };
 }
 
 /** A 503 without a time to come back may be a gateway's, whose connection to the server broke at any moment. */
@@ -49,17 +60,20 @@ function refusesToWork(status, headers, kind) {
 
 /** The problem document, read with suspicion: whatever is not one is no problem. */
 function problemIn(headers, body) {
-  const none = { kind: "", retryable: null };
+  const none = { kind: "", retryable: null, safeNewKey: null };
   if (!/^application\/(problem\+)?json\s*(;|$)/i.test(headers.get("content-type") ?? "")) return none;
   try {
-    const { type, retryable } = JSON.parse(body);
-    return {
-      kind: typeof type === "string" ? type.replace(/\/+$/, "").split(/[/:#]/).at(-1).toLowerCase() : "",
-      retryable: typeof retryable === "boolean" ? retryable : null,
-    };
+    const { type, title, retryable, safe_new_key: safeNewKey } = JSON.parse(body);
+    const flag = (member) => (typeof member === "boolean" ? member : null);
+    return { kind: kindOf(type, title), retryable: flag(retryable), safeNewKey: flag(safeNewKey) };
   } catch {
     return none;
   }
+}
+
+function kindOf(type, title) {
+  if (typeof title === "string" && title.trim().toLowerCase() === KEY_REUSED_TITLE) return KEY_REUSED;
+  return typeof type === "string" ? type.replace(/\/+$/, "").split(/[/:#]/).at(-1).toLowerCase() : "";
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import { Backstage } from "./backstage.js";
 import { Cart, MOST, OPEN, PRICES, SENT, SETTLED } from "./cart.js";
-import { REJECTED, UNKNOWN, send } from "./client.js";
+import { UNKNOWN, send } from "./client.js";
 import { Lane } from "./lane.js";
 import { money } from "./money.js";
 import { tell } from "./story.js";
@@ -70,10 +70,13 @@ async function operate(lane, key, body, clicked) {
     fetch: (url, init) => fetch(url, { ...init, headers: { ...init.headers, "x-request-id": request } }),
   });
   facts.replayed ||= outcome.replayed;
-  facts.refused ||= outcome.kind === REJECTED && outcome.status === 422;
-  facts.unknown ||= outcome.kind === UNKNOWN;
+  facts.refused ||= outcome.status === 422;
+  facts.unknown ||= isOpen(outcome);
   return outcome;
 }
+
+/** Whether asking again may tell more. The edited cart's 422 will not change: its key names the cart before it. */
+const isOpen = ({ kind, status }) => kind === UNKNOWN && status !== 422;
 
 /** From the first click until every operation has its outcome and both servers are quiet. */
 async function play(causes) {
@@ -98,7 +101,7 @@ async function play(causes) {
       outcomes = await settled();
       await backstage.quiet();
     } while (outcomes.length < run.operations.length);
-    cart.be(outcomes.every(({ kind }) => kind !== UNKNOWN) ? SETTLED : SENT);
+    cart.be(!outcomes.some(isOpen) ? SETTLED : SENT);
     say(tell({ causes: run.causes, naive: summary(lanes[0]), safe: summary(lanes[1]) }));
   } catch {
     say("The demo is not there any more. The key and the bytes are kept: start it again, and ask again.");
@@ -123,7 +126,7 @@ async function perform(wanted) {
   }
   if (!wanted.includes("edit")) return;
   const outcomes = await settled();
-  if (outcomes.some(({ kind }) => kind === UNKNOWN)) return;
+  if (outcomes.some(isOpen)) return;
   cart.editUnderSameKey();
   render();
   say("Now the cart is edited, and paid again under the same key…", { busy: true });
