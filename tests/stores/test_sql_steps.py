@@ -246,15 +246,17 @@ def test_a_stale_claim_that_moved_on_is_not_overwritten(table: Table, change: st
 
 
 def test_a_failure_yields_to_whoever_claimed_meanwhile(table: Table) -> None:
-    """R15, H2: an answer recorded without its effects goes nowhere, silently, where a rival's record is in the way."""
+    """R15, H2: an answer recorded without its effects goes nowhere, and says so, where a rival's record is there."""
     steps = SqlTransactionSteps(table.sql)
     found = table.run(steps.claim(wish()))
     assert isinstance(found, Claimed)
     rival = wish()
     table.once_before["begin"] = lambda: table.completed(rival)
-    table.run(steps.complete(found.ownership, ANSWER._replace(status=422), KEY, BODY, keep_effects=False))
-    assert table.sent[-3:] == ["look", "record", "rollback"]
+    with pytest.raises(LeaseLostError):
+        table.run(steps.complete(found.ownership, ANSWER._replace(status=422), KEY, BODY, keep_effects=False))
+    sent = table.sent[-3:]
     assert table.row().owner == rival.owner and table.row().response == ANSWER
+    assert sent == ["look", "record", "rollback"]
 
 
 def test_a_claimed_transaction_is_not_committed_without_its_answer(table: Table) -> None:

@@ -11,9 +11,9 @@ from tests.stores.claims import ANSWER, BODY, HEAD, KEY, wish
 from tests.stores.sqlite_file import File, claimed, effect
 from twicesafe.core.claims import Existing
 from twicesafe.core.lifecycle import Verdict
-from twicesafe.errors import (
-    StoreUnavailableError,
-)
+from twicesafe.errors import LeaseLostError, StoreUnavailableError
+from twicesafe.stores.sqlite_connection import SqliteConnection
+from twicesafe.stores.steps import Rows, Statement
 
 ENDINGS: dict[str, Callable[[sqlite3.Connection], object]] = {
     "commit()": lambda connection: connection.commit(),
@@ -214,3 +214,34 @@ def test_a_handler_that_closes_its_connection_harms_only_itself(file: File) -> N
         effect(transaction)
         transaction.complete(own, ANSWER, KEY, BODY)
     assert file.effects() == 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_failure_gives_way_to_a_rival_that_ran_after_its_rollback(
+    file: File, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    """I1, H2: where a rival ran between a failure's rollback and its record, the failure is not the answer."""
+    first, second = file.store(), file.store()
+    once = SqliteConnection.once
+    told: list[object] = []
+
+    def rival_after_rollback(connection: SqliteConnection, statement: Statement) -> Rows:
+        rows = once(connection, statement)
+        if statement.name == "rollback" and not told:
+            told.append("rival")
+            with second.transaction() as rival:
+                own = claimed(rival)
+                effect(rival)
+                rival.complete(own, HEAD, KEY, BODY, keep_effects=kept)
+        return rows
+
+    with first.transaction() as transaction:
+        own = claimed(transaction)
+        effect(transaction)
+        monkeypatch.setattr(SqliteConnection, "once", rival_after_rollback)
+        with pytest.raises(LeaseLostError):
+            transaction.complete(own, ANSWER._replace(status=402), KEY, BODY, keep_effects=False)
+    assert (file.effects(), file.records()) == (1 if kept else 0, 1)
+    assert told == ["rival"]
+    found = first.read(own.digest).record
+    assert found is not None and found.response == HEAD

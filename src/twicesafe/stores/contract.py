@@ -45,8 +45,8 @@ class Session(Protocol):
 
         Repeated under the same ownership after a lost reply it succeeds again and changes nothing. With `keep_effects`
         False a transaction rolls its effects back and records the answer in a transaction of its own; where a rival
-        claimed in between, the answer is not recorded and that is no error, for nothing was done. Outside a transaction
-        the flag means nothing.
+        claimed in between, the answer is not recorded and LeaseLostError is raised: the rival's is the one answer.
+        Outside a transaction the flag means nothing.
         """
 
     def release(self, own: Ownership) -> None:

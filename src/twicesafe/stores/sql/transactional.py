@@ -141,9 +141,11 @@ class SqlTransactionSteps:
             return
         yield self._sql("rollback")
         lock = (yield self._opening(claim))[0][WIDTH + 1]
-        # Whoever claimed in between runs, and the record will be theirs: nothing was done here.
-        won = lock == "mine" and (yield record)
-        yield self._sql("commit" if won else "rollback")
+        if lock != "mine" or not (yield record):
+            # Whoever claimed in between runs or has answered. There is one answer to a key, and it is theirs.
+            yield self._sql("rollback")
+            raise lease_lost()
+        yield self._sql("commit")
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> Steps[None]:
         """See Session.start_answer."""
