@@ -184,7 +184,7 @@ class Dealings:
 
     def _tell(self, notice: Notice) -> None:
         hint = "" if self._claim is None else self._claim.key_hint
-        tell(self._shared.observer, Event(notice.name, self.operation.name, hint, notice.loud))
+        tell(self._shared.observer, Event(notice.name, self.operation.name, hint, notice.loud, notice.error))
 
     def _note_duration(self) -> None:
         took = (perf_counter_ns() - self._ran_at) // 1000

@@ -91,6 +91,10 @@ class SchemaError(StoreError):
     """The database's tables are missing or of another version. The message names the command that mends it."""
 
 
+class CommitRefusedError(StoreError):
+    """A constraint of the application's own, checked at the commit, refused it: rolled back, for good."""
+
+
 class LeaseLostError(StoreError):
     """The claim is no longer this owner's (I3): nothing was changed. Inside a transaction it was rolled back."""
 

@@ -16,6 +16,9 @@ class Event(NamedTuple):
     operation: str
     key_hint: str
     loud: bool
+    error: BaseException | None = None
+    """What the store met, where that is why. Its own text holds no password and no values; its `__cause__`, the
+    driver's error, may hold values of yours."""
 
 
 Observer: TypeAlias = Callable[[Event], None]
@@ -23,10 +26,14 @@ Observer: TypeAlias = Callable[[Event], None]
 
 
 def log_events(event: Event) -> None:
-    """The observer used where none is given: loud events as errors, the rest at debug level."""
+    """The observer used where none is given: loud events as errors, the rest at debug level.
+
+    Of an error its text is logged and no traceback, which would print its cause.
+    """
     level = logging.ERROR if event.loud else logging.DEBUG
     if _log.isEnabledFor(level):
-        _log.log(level, "twicesafe.%s operation=%s key=%s", event.name, event.operation, event.key_hint)
+        why = "" if event.error is None else f": {type(event.error).__name__}: {event.error}"
+        _log.log(level, "twicesafe.%s operation=%s key=%s%s", event.name, event.operation, event.key_hint, why)
 
 
 def tell(observer: Observer, event: Event) -> None:

@@ -244,7 +244,7 @@ def test_a_wait_may_end_with_the_claim() -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [AWAY, SchemaError("x"), FingerprintAlgorithmError("x"), LeaseLostError("x")],
+    [AWAY, FingerprintAlgorithmError("x"), LeaseLostError("x")],
     ids=lambda e: type(e).__name__,
 )
 def test_without_a_claim_nothing_runs(trouble: Exception) -> None:
@@ -254,6 +254,18 @@ def test_without_a_claim_nothing_runs(trouble: Exception) -> None:
     assert kind_and_status(played.result) == ("store-unavailable", 503)
     assert (b"retry-after", b"1") in played.result.headers
     assert played.told == "store.unavailable!"
+    assert played.notices[0].error is trouble, "whoever looks after the server learns why"
+
+
+def test_missing_tables_are_no_trouble_that_passes() -> None:
+    """R10, R21: without tables nothing runs; the caller is not told to ask again, and the observers are told why."""
+    played = play(started(OPAQUE), trouble := SchemaError("run `twicesafe schema apply`"))
+    assert played.names == "Claim"
+    assert kind_and_status(played.result) == ("store-misconfigured", 500)
+    assert json.loads(played.result.body)["retryable"] is False
+    assert "retry-after" not in dict(played.result.headers)
+    assert played.told == "store.misconfigured!"
+    assert played.notices[0].error is trouble
 
 
 def test_a_claim_whose_reply_was_lost_is_asked_for_again() -> None:

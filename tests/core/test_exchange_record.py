@@ -31,9 +31,10 @@ from twicesafe.core.exchange import exchange
 from twicesafe.core.lifecycle import Standing
 from twicesafe.core.policy import REFUSED_BEFORE_WORK, Policy
 from twicesafe.core.record import StoredResponse
-from twicesafe.core.steps import FORWARD, Answer, Complete, Hold, Read, Release, Wait
+from twicesafe.core.steps import FORWARD, Answer, Complete, Hold, Propagate, Read, Release, Wait
 from twicesafe.errors import (
     AmbiguousWriteError,
+    CommitRefusedError,
     FingerprintAlgorithmError,
     LeaseLostError,
     StoreError,
@@ -163,6 +164,7 @@ def test_a_recording_that_never_succeeds_is_not_a_second_run(policy: Policy, hel
     assert played.only(Hold) == Hold(OWN)
     assert played.result is FORWARD
     assert played.told.startswith("recording.failed!")
+    assert played.notices[0].error is AWAY
 
 
 # --- recording fails: inside a transaction ---------------------------------------------------------------------------
@@ -175,6 +177,15 @@ def test_a_transaction_that_is_gone_did_nothing() -> None:
     assert (played.result.kind, played.result.status) == ("store-unavailable", 503)
     assert b"charged" not in played.result.body
     assert played.told == "recording.failed!"
+    assert played.notices[0].error is AWAY
+
+
+def test_a_commit_that_a_constraint_refuses_is_the_applications_own_error() -> None:
+    """R16, R23: it was rolled back with its claim, and is the handler's exception: nobody is told to ask again."""
+    played = ran(TRANSACTIONAL, CHARGED, refused := CommitRefusedError("a constraint"))
+    assert played.names == "Claim Run Complete"
+    assert played.result == Propagate(refused)
+    assert played.told == ""
 
 
 MINE_IS_THERE = Found(standing_so(Standing.COMPLETED, owner=OWN.owner), NOW)

@@ -19,9 +19,10 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 
 from tests.shells.probe import Probe, Wire, post
-from tests.shells.rig import Rig
+from tests.shells.rig import Failing, Rig
 from twicesafe import PUBLIC, Policy
 from twicesafe.asgi import IdempotencyMiddleware, current
+from twicesafe.errors import SchemaError
 from twicesafe.stores.memory import AsyncMemoryStore
 
 
@@ -344,6 +345,27 @@ def test_keys_and_bodies_reach_no_log(caplog):
     assert "mismatch" in caplog.text
     for planted in ("secret-key", "secret-body", "secret-answer", "secret-other"):
         assert planted not in caplog.text
+
+
+def test_the_log_says_what_ails_the_store(caplog):
+    """R10, R22: a loud event's error is logged by its text, which names the remedy; its cause, with values, is not."""
+
+    async def trial():
+        from twicesafe.observe import log_events
+
+        rig = Rig()
+        ails = SchemaError("the tables are missing: run `twicesafe schema apply`")
+        ails.__cause__ = ValueError("a value")
+        failing = Failing(rig.store)
+        failing.fail("claim", ails)
+        rig.safe._shared.store, rig.safe._shared.observer = failing, log_events
+        answer = await post(rig.safe)
+        assert rig.effects == 0
+        assert (answer.status, answer.kind) == (500, "store-misconfigured")
+
+    run(trial())
+    assert "SchemaError: the tables are missing: run `twicesafe schema apply`" in caplog.text
+    assert "a value" not in caplog.text
 
 
 def test_nothing_is_left_behind():

@@ -17,6 +17,7 @@ from tests.stores.postgresql_kinds import (
 from twicesafe.core.record import Effects
 from twicesafe.errors import (
     AmbiguousWriteError,
+    CommitRefusedError,
     ConfigurationError,
     SchemaError,
     StoreError,
@@ -70,7 +71,9 @@ def test_missing_tables_are_told_with_the_command_that_makes_them(place, kind) -
         ("55P03", True, StoreUnavailableError),
         ("57014", True, StoreUnavailableError),
         ("53300", True, StoreUnavailableError),
-        ("23505", True, StoreUnavailableError),
+        ("23505", True, CommitRefusedError),
+        ("23505", False, StoreUnavailableError),
+        ("P0001", True, CommitRefusedError),
         ("25P02", True, StoreUnavailableError),
         ("42P01", True, SchemaError),
         ("42703", True, SchemaError),
@@ -80,6 +83,15 @@ def test_an_error_is_known_by_its_number(sqlstate: str | None, doubtful: bool, m
     """K: what an error means is decided by its SQLSTATE, in whatever language its message comes."""
     error = store_error(Failure(sqlstate, "Zulässige Verbindung abgerissen"), "postgresql://host/db", doubtful=doubtful)
     assert type(error) is meaning
+
+
+@pytest.mark.parametrize("doubtful", [True, False])
+def test_no_message_shows_a_value(doubtful: bool) -> None:
+    """R22: of what a server says only the first line is told; DETAIL names the values of the row."""
+    said = Failure("23505", "duplicate key value\nDETAIL:  Key (card)=(4242) already exists.")
+    error = str(store_error(said, "postgresql://host/db", doubtful=doubtful))
+    assert "duplicate key value" in error
+    assert "4242" not in error
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from twicesafe.core.lifecycle import Verdict
 from twicesafe.core.record import RecordState
 from twicesafe.errors import (
     AmbiguousWriteError,
+    CommitRefusedError,
     ConfigurationError,
     StoreError,
     StoreUnavailableError,
@@ -210,7 +211,7 @@ def test_closing_finishes_what_was_begun(file: File, blocked: Blocked) -> None:
         (sqlite3.SQLITE_IOERR_WRITE, True, AmbiguousWriteError),
         (sqlite3.SQLITE_CORRUPT, True, AmbiguousWriteError),
         (sqlite3.SQLITE_FULL, True, StoreUnavailableError),
-        (sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY, True, StoreUnavailableError),
+        (sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY, True, CommitRefusedError),
         (sqlite3.SQLITE_CANTOPEN, False, StoreUnavailableError),
     ],
 )

@@ -40,7 +40,7 @@ from twicesafe.core.steps import (
     Step,
     Wait,
 )
-from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreError
+from twicesafe.errors import AmbiguousWriteError, CommitRefusedError, LeaseLostError, SchemaError, StoreError
 
 RECORDING_ATTEMPTS: Final = 4
 """The work is done; only its record is missing. 4 tries over some 0.35 s ride out a failover of a pooled connection."""
@@ -68,8 +68,7 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
             if ambiguous and failures < CLAIM_ATTEMPTS:
                 yield Wait(FIRST_PAUSE * failures)
                 continue
-            yield Notice("store.unavailable", loud=True)
-            return _problem("store-unavailable", policy, retry_after=1)
+            return (yield from _no_store("store.unavailable", error, policy))
         if type(found) is Claimed:
             break
         assert type(found) is Existing, found
@@ -153,26 +152,28 @@ def _not_recorded(
     """The first try at recording met `error`. Never run twice because recording failed."""
     if claim.effects is Effects.TRANSACTIONAL and not isinstance(error, LeaseLostError):
         if isinstance(error, AmbiguousWriteError):
-            return (yield from _commit_unknown(claim, policy, step.ownership, result))
+            return (yield from _commit_unknown(claim, policy, step.ownership, result, error))
         # The transaction is gone and its effects with it.
-        yield Notice("recording.failed", loud=True)
-        return _problem("store-unavailable", policy, retry_after=1)
+        if isinstance(error, CommitRefusedError):
+            return Propagate(error)
+        return (yield from _no_store("recording.failed", error, policy))
     try:
         if isinstance(error, LeaseLostError):
             raise error
-        if not (yield from _insist(step, failures=1)):
+        if not (yield from _insist(step, error)):
             yield from _try(Hold(step.ownership))
-    except LeaseLostError:
-        yield Notice("lease.lost", loud=True)
+    except LeaseLostError as lost:
+        yield Notice("lease.lost", loud=True, error=lost)
         return (yield from _superseded(claim, policy, result, usual_us))
     return result
 
 
-def _insist(step: Complete | StartAnswer, failures: int = 0) -> Generator[Step, object, bool]:
+def _insist(step: Complete | StartAnswer, met: StoreError | None = None) -> Generator[Step, object, bool]:
     """Whether a write of the leased way stands after a few tries; made twice it is made once. LeaseLostError is raised.
 
-    A failure is told: the work may be done, and the store does not know.
+    `met` is what a first try met already. A failure is told: the work may be done, and the store does not know.
     """
+    failures = 0 if met is None else 1
     while failures < RECORDING_ATTEMPTS:
         if failures:
             yield Wait(FIRST_PAUSE << (failures - 1))
@@ -180,11 +181,12 @@ def _insist(step: Complete | StartAnswer, failures: int = 0) -> Generator[Step, 
             yield step
         except LeaseLostError:
             raise
-        except StoreError:
+        except StoreError as error:
+            met = error
             failures += 1
         else:
             return True
-    yield Notice("recording.failed", loud=True)
+    yield Notice("recording.failed", loud=True, error=met)
     return False
 
 
@@ -207,9 +209,9 @@ def _superseded(claim: Claim, policy: Policy, result: Result, usual_us: Micros) 
     return _answer_for(verdict, found.record, found.now, policy, usual_us)._replace(error=error)
 
 
-def _commit_unknown(claim: Claim, policy: Policy, own: Ownership, result: Result) -> Exchange:
+def _commit_unknown(claim: Claim, policy: Policy, own: Ownership, result: Result, error: StoreError) -> Exchange:
     """COMMIT was sent and its answer lost: the row, if it is there, carries my owner token (I1)."""
-    yield Notice("commit.unknown", loud=True)
+    yield Notice("commit.unknown", loud=True, error=error)
     pause = FIRST_PAUSE
     for attempt in range(1, RECORDING_ATTEMPTS + 1):
         try:
@@ -258,8 +260,8 @@ def _stream(claim: Claim, policy: Policy, own: Ownership, head: Responded, usual
         return _flowed((yield FLOW)) if result is FORWARD else result
     try:
         yield from _insist(StartAnswer(own, begun))
-    except LeaseLostError:
-        yield Notice("lease.lost", loud=True)
+    except LeaseLostError as lost:
+        yield Notice("lease.lost", loud=True, error=lost)
         return (yield from _superseded(claim, policy, FORWARD, usual_us))
     end = yield FLOW
     if type(end) is Raised:
@@ -283,10 +285,19 @@ def _try(step: Release | Renew | Hold) -> Generator[Step, object, None]:
     """A step whose failure changes nothing for the caller: the lease ends, and lifecycle.AFTER_CRASH decides."""
     try:
         yield step
-    except LeaseLostError:
-        yield Notice("lease.lost", loud=True)
-    except StoreError:
-        yield Notice("recording.failed", loud=True)
+    except LeaseLostError as error:
+        yield Notice("lease.lost", loud=True, error=error)
+    except StoreError as error:
+        yield Notice("recording.failed", loud=True, error=error)
+
+
+def _no_store(name: str, error: StoreError, policy: Policy) -> Exchange:
+    """Nothing was done, for want of a store. Asking again does not make tables."""
+    if isinstance(error, SchemaError):
+        yield Notice("store.misconfigured", loud=True, error=error)
+        return _problem("store-misconfigured", policy)
+    yield Notice(name, loud=True, error=error)
+    return _problem("store-unavailable", policy, retry_after=1)
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = MappingProxyType(
         "result-not-kept": ProblemType(200, "Already done; the response is no longer kept", False, False),
         "handler-failed": ProblemType(500, "The operation failed", False, False),
         "store-unavailable": ProblemType(503, "The request could not be protected, so nothing was done", True, False),
+        "store-misconfigured": ProblemType(500, "The server is not set up to protect requests", False, False),
         "commit-unknown": ProblemType(
             503, "The answer to the commit was lost: ask again with the same key", True, False
         ),
@@ -72,6 +73,8 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         "this {header}.",
         "store-unavailable": "The server cannot remember this {header} right now. Nothing was done. Ask again with the "
         "same key.",
+        "store-misconfigured": "The tables in which the server remembers a {header} are missing or of another version. "
+        "Nothing was done. Its operator has to act; its log says how.",
         "commit-unknown": "The operation either happened whole or not at all. Ask again with the same {header} to "
         "learn which.",
     }

@@ -81,10 +81,11 @@ class Wait(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """Something for the observers. `loud` things need a human."""
+    """Something for the observers. `loud` things need a human; `error` is what the store met, where that is why."""
 
     name: str
     loud: bool = False
+    error: BaseException | None = None
 
 
 Step: TypeAlias = (

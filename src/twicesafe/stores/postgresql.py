@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from twicesafe.errors import AmbiguousWriteError, ConfigurationError, SchemaError, StoreError, StoreUnavailableError
+from twicesafe.errors import (
+    AmbiguousWriteError,
+    CommitRefusedError,
+    ConfigurationError,
+    SchemaError,
+    StoreError,
+    StoreUnavailableError,
+)
 from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries, inlined
 from twicesafe.stores.steps import Batch, Statement, Step
 
@@ -30,6 +37,8 @@ ENDS: Final = frozenset({"commit", "rollback"})
 _CONNECTION_LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
 """Connection exceptions; server shut down, crashed or not up yet; session ended for idling."""
 _NO_TABLES: Final = frozenset({"42P01", "3F000"})
+_CONSTRAINTS: Final = ("23", "P0")
+"""Integrity constraints, and what constraint triggers raise; at a COMMIT, deferred ones of the application's own."""
 _OTHER_TABLES: Final = frozenset({"42703"})
 
 _PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/]*@")
@@ -83,6 +92,10 @@ def store_error(failure: Failure, url: str, *, doubtful: bool) -> StoreError:
         return SchemaError(
             f"the tables of twicesafe are of another version: run `twicesafe schema apply --store {url}`"
         )
+    # Below the first line stand DETAIL and CONTEXT, with the values of rows.
+    message = message.partition("\n")[0]
+    if doubtful and sqlstate.startswith(_CONSTRAINTS):
+        return CommitRefusedError(f"PostgreSQL refused the commit and rolled it back ({sqlstate}): {message}")
     return StoreUnavailableError(f"PostgreSQL refused, and changed nothing ({sqlstate}): {message}")
 
 

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
 from twicesafe.core.record import Instant
-from twicesafe.errors import AmbiguousWriteError, ConfigurationError, StoreError, StoreUnavailableError
+from twicesafe.errors import (
+    AmbiguousWriteError,
+    CommitRefusedError,
+    ConfigurationError,
+    StoreError,
+    StoreUnavailableError,
+)
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries
 from twicesafe.stores.steps import Batch, Rows, Statement, Step, drive
@@ -125,6 +131,8 @@ class SqliteFile:
             return StoreUnavailableError(
                 f"{self.path} stayed locked by another writer for {self.busy_seconds:g} s: nothing was changed"
             )
+        if committing and code == sqlite3.SQLITE_CONSTRAINT:
+            return CommitRefusedError(f"a constraint refused the commit, which was rolled back ({detail})")
         if committing and code not in NOT_COMMITTED:
             return AmbiguousWriteError(f"the commit failed and may stand all the same ({detail})")
         return StoreUnavailableError(detail)
