@@ -110,6 +110,13 @@ CASES = [
     Case("GET, down for good", S, (DOWN,) * 4, 4, Rejected, 503, A, method="GET"),
     Case("GET, missing after a drop", S, (reset_after_commit, answer(404)), 2, Rejected, 404, method="GET"),
     Case("a redirect nobody follows", K, (redirect(307, "/elsewhere"),), 1, Rejected, 307),
+    Case("to the log-in page", K, (redirect(302, "/login"),), 1, Unknown, 302),
+    Case("moved", K, (redirect(301, "/v2"),), 1, Unknown, 301),
+    Case("not modified by a POST", K, (answer(304),), 1, Unknown, 304),
+    Case("keyless, to the log-in page", N, (redirect(302, "/login"),), 1, Unknown, 302),
+    Case("a recorded redirect", K, (answer(302, "Location: /c/1", "Idempotent-Replayed: true"),), 1, Succeeded, 302),
+    Case("GET, to the log-in page", S, (redirect(302, "/login"),), 1, Rejected, 302, method="GET"),
+    Case("GET, not modified", S, (answer(304),), 1, Succeeded, 304, method="GET"),
     Case("see other", K, (redirect(303, "/charges/1"),), 1, Succeeded, 303),
 ]
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twicesafe.core.answers import NO_PROBLEM, Again, Problem, Says, judge, problem_of
+from twicesafe.core.contract import Contract
 from twicesafe.core.problems import PROBLEMS, problem
 
 PLAIN = ((b"Content-Type", b"text/html"),)
@@ -18,8 +19,11 @@ WAIT = (*PLAIN, (b"Retry-After", b"1"))
 STATUSES = [
     (200, Again.NO, Says.DONE),
     (204, Again.NO, Says.DONE),
+    (300, Again.NO, Says.NOTHING),
+    (301, Again.NO, Says.NOTHING),
+    (302, Again.NO, Says.NOTHING),
     (303, Again.NO, Says.DONE),
-    (304, Again.NO, Says.DONE),
+    (304, Again.NO, Says.NOTHING),
     (307, Again.NO, Says.NOT_DONE),
     (308, Again.NO, Says.NOT_DONE),
     (400, Again.NO, Says.NOT_DONE),
@@ -46,8 +50,26 @@ STATUSES = [
 @pytest.mark.parametrize(("status", "again", "says"), STATUSES)
 def test_a_status_alone(status: int, again: Again, says: Says) -> None:
     """R36: only the reviewed statuses are asked again, and only those that say so are taken for "not done"."""
-    judgment = judge(status, PLAIN, b"<html>", keyed=True)
+    judgment = judge(status, PLAIN, b"<html>", contract=Contract.KEYED)
     assert (judgment.again, judgment.says, judgment.replayed) == (again, says, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "contracts"),
+    [
+        (101, set()),
+        (204, set(Contract)),
+        (301, set()),
+        (302, set()),
+        (303, {Contract.KEYED, Contract.NEVER}),
+        (304, {Contract.SAFE, Contract.CONDITIONAL}),
+        (305, set()),
+    ],
+)
+def test_what_counts_as_done(status: int, contracts: set[Contract]) -> None:
+    """I6, R35: a redirect that is not followed proves no effect; 303 answers a POST, 304 a condition."""
+    done = {one for one in Contract if judge(status, PLAIN, None, contract=one).says is Says.DONE}
+    assert done == contracts
 
 
 OWN = {
@@ -72,7 +94,7 @@ def test_the_servers_own_problems(kind: str) -> None:
     """R21, R36: client and server mean the same by each problem type, wherever its documentation is hosted."""
     for base in ("urn:twicesafe:problem:", "https://example.com/problems/", "https://example.com/problems#"):
         status, headers, body = problem(kind, header="X", base=base, detail="No.", retry_after=1)
-        judgment = judge(status, headers, body, keyed=True)
+        judgment = judge(status, headers, body, contract=Contract.KEYED)
         assert (judgment.again, judgment.says) == OWN[kind], base
 
 
@@ -88,28 +110,28 @@ def test_the_servers_own_problems(kind: str) -> None:
 @pytest.mark.parametrize("status", [409, 422])
 def test_a_key_that_was_used_names_something_that_may_be_done(status: int, document: dict[str, object]) -> None:
     """I6, R37: a mismatch does nothing itself, and says that something happened under this key."""
-    judgment = judge(status, JSON, json.dumps(document).encode(), keyed=True)
+    judgment = judge(status, JSON, json.dumps(document).encode(), contract=Contract.KEYED)
     assert (judgment.again, judgment.says) == (Again.NO, Says.NOT_THIS_TIME)
 
 
 @pytest.mark.parametrize("document", [{"type": "invalid"}, {"title": "Invalid"}, {"safe_new_key": True}, {"title": 1}])
 def test_a_validation_error_is_a_refusal(document: dict[str, object]) -> None:
     """R36: a 422 about the contents says that it was not done."""
-    assert judge(422, JSON, json.dumps(document).encode(), keyed=True).says is Says.NOT_DONE
+    assert judge(422, JSON, json.dumps(document).encode(), contract=Contract.KEYED).says is Says.NOT_DONE
 
 
 def test_in_progress_is_about_a_key() -> None:
     """R36: without a key a 409 that asks to wait is a refusal that may pass, and tells of no other attempt."""
-    assert judge(409, WAIT, None, keyed=True).again is Again.IN_PROGRESS
-    judgment = judge(409, WAIT, None, keyed=False)
+    assert judge(409, WAIT, None, contract=Contract.KEYED).again is Again.IN_PROGRESS
+    judgment = judge(409, WAIT, None, contract=Contract.NEVER)
     assert (judgment.again, judgment.says) == (Again.YES, Says.NOT_DONE)
 
 
 def test_a_503_with_a_time_to_come_back_is_a_refusal() -> None:
     """R15, R35: a server that knows when it will be back did nothing; a gateway's bare 503 proves nothing."""
-    assert judge(503, WAIT, None, keyed=True).says is Says.NOT_DONE
-    assert judge(503, PLAIN, None, keyed=True).says is Says.NOTHING
-    assert judge(500, WAIT, None, keyed=True).says is Says.NOTHING
+    assert judge(503, WAIT, None, contract=Contract.KEYED).says is Says.NOT_DONE
+    assert judge(503, PLAIN, None, contract=Contract.KEYED).says is Says.NOTHING
+    assert judge(500, WAIT, None, contract=Contract.KEYED).says is Says.NOTHING
 
 
 @pytest.mark.parametrize("retryable", [True, False])
@@ -117,14 +139,14 @@ def test_a_503_with_a_time_to_come_back_is_a_refusal() -> None:
 def test_the_problems_word_counts(status: int, retryable: bool) -> None:
     """R21: the member `retryable` decides where the status alone would have."""
     body = json.dumps({"type": "about:blank", "retryable": retryable}).encode()
-    assert judge(status, JSON, body, keyed=True).again is (Again.YES if retryable else Again.NO)
+    assert judge(status, JSON, body, contract=Contract.KEYED).again is (Again.YES if retryable else Again.NO)
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 422])
 def test_some_refusals_are_final_whatever_is_said(status: int) -> None:
     """R36: a repeat without a change cannot mend authentication, permission or validation."""
     body = json.dumps({"retryable": True}).encode()
-    assert judge(status, JSON, body, keyed=True).again is Again.NO
+    assert judge(status, JSON, body, contract=Contract.KEYED).again is Again.NO
 
 
 @pytest.mark.parametrize(
@@ -132,9 +154,9 @@ def test_some_refusals_are_final_whatever_is_said(status: int) -> None:
 )
 def test_the_marker_of_a_replay(line: tuple[bytes, bytes]) -> None:
     """R37: the marker is known in every spelling of its name and value."""
-    judgment = judge(503, (*WAIT, line), None, keyed=True)
+    judgment = judge(503, (*WAIT, line), None, contract=Contract.KEYED)
     assert (judgment.again, judgment.says, judgment.replayed) == (Again.NO, Says.NEVER, True)
-    assert not judge(503, (*WAIT, (line[0], b"false")), None, keyed=True).replayed
+    assert not judge(503, (*WAIT, (line[0], b"false")), None, contract=Contract.KEYED).replayed
 
 
 @pytest.mark.parametrize(
@@ -171,4 +193,4 @@ def test_only_json_is_read_as_json() -> None:
 @given(st.integers(100, 599), st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=40))), st.binary())
 def test_no_answer_is_too_strange(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
     """R36: every answer gets a judgment."""
-    assert judge(status, [*JSON, *headers], body, keyed=True).reason
+    assert judge(status, [*JSON, *headers], body, contract=Contract.KEYED).reason

@@ -31,7 +31,8 @@ async ({ script, settings, fraction }) => {
       if (step.hang) {
         return new Promise((_, gone) => init.signal.addEventListener("abort", () => gone(init.signal.reason)));
       }
-      const answer = new Response(step.body ?? "", { status: step.status, headers: step.headers ?? {} });
+      const body = step.status === 304 ? null : step.body ?? "";
+      const answer = new Response(body, { status: step.status, headers: step.headers ?? {} });
       if (step.cut) answer.text = async () => { throw new TypeError("cut"); };
       return answer;
     },
@@ -123,6 +124,15 @@ def test_a_mismatch_on_the_first_attempt_is_unknown(page: Page) -> None:
     for body in ('{"title": "Idempotency-Key is already used"}', '{"safe_new_key": false}'):
         assert send(page, {**other, "body": body})["kind"] == "unknown"
     assert send(page, problem(422, "invalid", retryable=False))["kind"] == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(301, "unknown"), (302, "unknown"), (303, "succeeded"), (304, "unknown"), (307, "rejected")]
+)
+def test_a_redirect_is_no_success(page: Page, status: int, kind: str) -> None:
+    """I6: a redirect to a log-in page is no payment; 303 is a POST's answer, 307 sends it elsewhere."""
+    outcome = send(page, {"status": status, "headers": {"location": "/login"}})
+    assert (len(outcome["sent"]), outcome["kind"]) == (1, kind)
 
 
 def test_an_unknown_outcome_is_reported_as_that(page: Page) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from twicesafe.core.contract import Contract
 from twicesafe.core.problems import PROBLEM_JSON, PROBLEMS, REPLAYED, RETRY_AFTER
 
 
@@ -76,16 +77,18 @@ JUDGED_BODY: Final = 64 * 1024
 """Bytes of an error's body that are worth reading to judge it."""
 
 
-def judge(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | None, *, keyed: bool) -> Judgment:
-    """Judge a whole answer. `body` is its decoded body, or None where it was not read; `keyed`: it is about a key."""
+def judge(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | None, *, contract: Contract) -> Judgment:
+    """Judge a whole answer. `body` is its decoded body, or None where it was not read."""
     replayed = is_replayed(headers)
     if status < 400 and status not in _ELSEWHERE:
-        return Judgment(Again.NO, Says.DONE, f"{status} replayed" if replayed else str(status), replayed)
+        if replayed:
+            return Judgment(Again.NO, Says.DONE, f"{status} replayed", replayed=True)
+        return Judgment(Again.NO, Says.DONE if _is_done(status, contract) else Says.NOTHING, str(status))
     if replayed:
         return Judgment(Again.NO, Says.NEVER, f"{status} replayed", replayed=True)
     problem = problem_of(headers, body)
     if status == 409:
-        return _judge_conflict(headers, problem, keyed=keyed)
+        return _judge_conflict(headers, problem, keyed=contract is Contract.KEYED)
     if problem.kind == "handler-failed":
         return Judgment(Again.NO, Says.NEVER, f"{status} recorded")
     says = _not_done(problem) if status < 500 or _instead_of_working(status, headers, problem) else Says.NOTHING
@@ -94,6 +97,19 @@ def judge(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | Non
     else:
         again = Again.YES if problem.retryable else Again.NO
     return Judgment(again, says, f"{status} key reused" if problem.kind == _KEY_REUSED else str(status))
+
+
+def _is_done(status: int, contract: Contract) -> bool:
+    """Whether an answer below 400 says that it is done. A redirect to a log-in page, say, does not.
+
+    303 is the answer to a POST whose result is to be seen elsewhere; 304 is one only where something was to be read, or
+    a precondition was given.
+    """
+    if status == 303:
+        return contract in (Contract.KEYED, Contract.NEVER)
+    if status == 304:
+        return contract in (Contract.SAFE, Contract.CONDITIONAL)
+    return 200 <= status < 300
 
 
 def _not_done(problem: Problem) -> Says:

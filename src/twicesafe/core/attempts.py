@@ -139,8 +139,7 @@ def _judge(event: Answered[R] | Failed[R], contract: Contract) -> tuple[Judgment
         says = Says.NOT_DONE if event.sent is Sent.NO else Says.NOTHING
         where = "" if event.status is None else f" in the body of a {event.status}"
         return Judgment(again, says, f"{event.kind}{where}"), event.sent
-    keyed = contract is Contract.KEYED
-    return judge(event.status, event.headers, event.body, keyed=keyed), Sent.YES
+    return judge(event.status, event.headers, event.body, contract=contract), Sent.YES
 
 
 def _plan(

@@ -20,13 +20,19 @@ const GIVEN_INSTEAD_OF_WORKING = new Set([501, 505]);
 // However the server marks them: the same request gets the same answer.
 const UNMENDED_BY_REPEATING = new Set([401, 403, 404, 422]);
 
+const ELSEWHERE = new Set([307, 308]); // not done here, by definition
+
 const KEY_REUSED = "key-reused";
 const KEY_REUSED_TITLE = "idempotency-key is already used"; // where a server names its problem types otherwise
 
 /** Judge a whole answer, {status, headers, body}. Returns {again, says, replayed}. */
 export function judge({ status, headers, body }) {
   const replayed = headers.get("idempotent-replayed")?.trim().toLowerCase() === "true";
-  if (status >= 200 && status < 300) return { again: NO, says: DONE, replayed };
+  if (status < 400 && !ELSEWHERE.has(status)) {
+    // A redirect to a log-in page, say, does not tell that it is done. A browser shows redirects as status 0.
+    const done = replayed || status === 303 || (status >= 200 && status < 300);
+    return { again: NO, says: done ? DONE : NOTHING, replayed };
+  }
   if (replayed) return { again: NO, says: NEVER, replayed };
   const problem = problemIn(headers, body);
   const { kind, retryable } = problem;
