@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -94,6 +94,44 @@ def test_the_handlers_connection_is_aiosqlites(file: File) -> None:
             await transaction.begin()
             assert transaction.connection.row_factory is sqlite3.Row
         assert file.effects() == 1
+        await store.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ending", ["complete", "fail", "release", "leave"])
+def test_a_kept_connection_never_meets_another_request(file: File, ending: str) -> None:
+    """R23: a handler's connection and its cursors are refused after the end, and write into nobody's transaction."""
+    insert = "INSERT INTO ledger (name) VALUES ('late')"
+
+    async def main() -> None:
+        store = AsyncSqliteStore(file.path, clock=file.clock)
+        async with store.transaction() as transaction:
+            found = await transaction.claim(wish())
+            assert isinstance(found, Claimed)
+            kept = transaction.connection
+            cursor = await kept.execute("INSERT INTO ledger (name) VALUES ('key')")
+            if ending == "complete":
+                await transaction.complete(found.ownership, ANSWER, KEY, BODY)
+            elif ending == "fail":
+                await transaction.complete(found.ownership, ANSWER, KEY, BODY, keep_effects=False)
+            elif ending == "release":
+                await transaction.release(found.ownership)
+        async with store.transaction() as another:
+            await another.begin()
+            refused = 0
+            for late in (kept.execute, cursor.execute, kept.execute_fetchall, kept.executescript):
+                try:
+                    await late(insert)
+                except sqlite3.ProgrammingError:
+                    refused += 1
+            with suppress(sqlite3.ProgrammingError):
+                await kept.close()
+            await another.connection.execute("INSERT INTO ledger (name) VALUES ('another')")
+            await another.commit()
+        assert (file.effects("late"), file.effects("another")) == (0, 1)
+        assert file.effects() == (1 if ending == "complete" else 0)
+        assert refused == 4
         await store.aclose()
 
     asyncio.run(main())

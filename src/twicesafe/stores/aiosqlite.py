@@ -9,6 +9,7 @@ turn.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -25,6 +26,46 @@ from twicesafe.stores.sqlite_writer import MakeSteps, Writer
 from twicesafe.stores.steps import Steps, once
 
 R = TypeVar("R")
+
+
+class HandlersConnection(aiosqlite.Connection):
+    """What one handler gets: the lent connection, until its transaction ends. Cursors made by it end with it."""
+
+    def __init__(self, outer: aiosqlite.Connection) -> None:
+        # Everything of aiosqlite's goes through its queue, so the other's queue is all that is needed; no new thread.
+        self.__dict__.update(outer.__dict__)
+        self._outer: Final = outer
+        self.revoked = False
+
+    @property
+    def _conn(self) -> sqlite3.Connection:
+        self._refuse_if_revoked()
+        return super()._conn
+
+    async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        self._refuse_if_revoked()
+        return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _refuse_if_revoked(self) -> None:
+        if self.revoked:
+            raise sqlite3.ProgrammingError(
+                "the transaction of this connection has ended: what runs after the answer needs one of its own"
+            )
+
+    async def close(self) -> None:
+        """Close the connection behind it, if it is still this handler's."""
+        self._refuse_if_revoked()
+        self.revoked = True
+        await self._outer.close()
+
+    def stop(self) -> Any:
+        """See aiosqlite.Connection.stop."""
+        self._refuse_if_revoked()
+        self.revoked = True
+        return self._outer.stop()
+
+    def __del__(self) -> None:
+        """Nothing is its own to close."""
 
 
 class Lent:
@@ -201,6 +242,7 @@ class AsyncSqliteTransaction:
         self._transactions = transactions
         self._steps = SqlTransactionSteps(transactions.file.sql)
         self._lent: Lent | None = None
+        self._shown: HandlersConnection | None = None
 
     async def __aenter__(self) -> AsyncTransaction:
         return self
@@ -213,7 +255,9 @@ class AsyncSqliteTransaction:
         """See Transaction.connection."""
         if self._lent is None or not self._steps.open:
             raise LookupError("a transaction has a connection from its claim or begin() to its end")
-        return self._lent.outer
+        if self._shown is None:
+            self._shown = HandlersConnection(self._lent.outer)
+        return self._shown
 
     async def begin(self) -> None:
         """See Transaction.begin."""
@@ -268,12 +312,18 @@ class AsyncSqliteTransaction:
             return await self._transactions.writer.arun(make_steps)
         return await self._lent.run(make_steps())
 
+    def _revoke(self) -> None:
+        """Before the end is asked for: what its handler asked for earlier still comes first in the thread."""
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.revoked = True
+
     async def _end(self, make_steps: MakeSteps[None]) -> None:
+        self._revoke()
         try:
             await self._run(make_steps)
         finally:
             if self._lent is not None:
-                # The connection stays until the transaction is left: what runs after the answer may still hold it.
                 self._lent.ended()
 
     async def _take(self) -> None:
@@ -287,6 +337,7 @@ class AsyncSqliteTransaction:
             await self._leave()
 
     async def _leave(self) -> None:
+        self._revoke()
         # Not merely ended: steps that were cancelled may still be under way, and write down that they have begun.
         self._steps = SqlTransactionSteps(self._transactions.file.sql)
         lent, self._lent = self._lent, None
