@@ -35,6 +35,9 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
 
 PIECE: Final = 64 * 1024
+LINGER: Final = 5.0
+"""Seconds that a stream whose client is gone goes on for the sake of its record. Servers end their requests before they
+tell the application to shut down, so it may hold up a shutdown, and `docker stop` kills after 10 s."""
 _PASSING, _HOLDING, _FLOWING, _FORWARDING, _DROPPING = "passing", "holding", "flowing", "forwarding", "dropping"
 _DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 
@@ -48,7 +51,7 @@ async def _nowhere(message: Message) -> None:
 
 
 class ClientGoneError(ConnectionError):
-    """The client went away before its request was whole. Nothing was claimed."""
+    """The client went away: before its request was whole, and nothing was claimed; or while its answer flowed."""
 
 
 class KeyedRequest(Dealings):
@@ -56,7 +59,7 @@ class KeyedRequest(Dealings):
 
     __slots__ = (
         "__weakref__", "_capture", "_detached", "_early", "_held", "_parts", "_receive", "_repeatable", "_scope",
-        "_send", "_size", "_start", "_state", "_whole", "entered", "key",
+        "_send", "_size", "_start", "_state", "_told", "_watch", "_whole", "entered", "key",
     )  # fmt: skip
 
     def __init__(
@@ -87,7 +90,9 @@ class KeyedRequest(Dealings):
         self._held: list[Message] = []
         self._state = _PASSING
         self._repeatable = False
-        self._detached = False
+        self._detached = self._told = False
+        self._watch: asyncio.Task[None] | asyncio.TimerHandle | None = None
+        """While an answer flows: for the client to hang up, then for the time to tell the application (`_told`)."""
 
     # --- for handlers -------------------------------------------------------------------------------------------------
 
@@ -194,7 +199,8 @@ class KeyedRequest(Dealings):
                 return
             if self._state is _HOLDING:
                 self._state = _DROPPING
-            await self._advance(Raised(error, self.entered))
+            self._stop_watching()
+            await self._advance(Raised(error, self.entered, self._told))
         result = self._result
         assert result is not None
         if self._state is _DROPPING and type(result) is Answer:
@@ -203,11 +209,9 @@ class KeyedRequest(Dealings):
                 {"type": "http.response.body", "body": result.body, "more_body": False},
             )
         self._part()
-        if type(result) is Propagate:
+        if isinstance(result, Propagate | Answer) and result.error is not None:
             raise result.error
-        if type(result) is Answer and result.error is not None:
-            raise result.error
-        if error is not None and type(result) is Forward:
+        if error is not None and type(result) is Forward and not isinstance(error, ClientGoneError):
             raise error
 
     def _part(self) -> None:
@@ -225,16 +229,19 @@ class KeyedRequest(Dealings):
         return self._result
 
     def detach(self) -> None:
-        """The caller is gone: the work goes on, nothing more is sent."""
-        self._detached = True
+        """The caller is gone: the work goes on, nothing more is sent, and a stream is to come to its end."""
+        if not self._detached:
+            self._detached = True
+            if self._state is _FLOWING and self._result is None:
+                self._let_know()
 
     # --- towards the application --------------------------------------------------------------------------------------
 
     async def receive(self) -> Message:
         """What the application receives: the very messages that came, then silence.
 
-        A hang-up is none of its business while its answer is being recorded; it learns of one when it streams without
-        end, and it is told that the exchange is over once its answer is complete.
+        A hang-up is none of its business while its answer is being recorded; it learns of one when it streams what is
+        not recorded, or for longer than LINGER, and it is told that the exchange is over once its answer is complete.
         """
         if self._early:
             return self._early.popleft()
@@ -243,11 +250,10 @@ class KeyedRequest(Dealings):
             self._count(message, self.operation.policy.body_limit)
             return message
         if self._result is None:
-            if self._visible is None:
-                self._visible = asyncio.Event()
-            await self._visible.wait()
+            visible = self._visible = self._visible or asyncio.Event()
+            await visible.wait()
             if self._result is None:
-                return await self._receive()
+                self._told = True
         return _DISCONNECT
 
     async def send(self, message: Message) -> None:
@@ -279,8 +285,10 @@ class KeyedRequest(Dealings):
             self._state = _FORWARDING
         elif type(step) is Flow:
             self._state = _FLOWING
-            if not capture.recordable:
-                self._show_hang_up()
+            if self._detached:
+                self._let_know()
+            else:
+                self._watch = self._loop.create_task(self._watch_client())
         else:
             self._state = _DROPPING
             return
@@ -308,11 +316,14 @@ class KeyedRequest(Dealings):
         if progress is Progress.WHOLE:
             if capture.whole and self._result is None:
                 self._state = _FORWARDING
+                self._stop_watching()
                 await self._advance(Responded(capture.status, capture.headers, capture.kept, self.entered))
-        elif not capture.recordable:
-            self._show_hang_up()
-            if self._detached:
-                raise ClientGoneError("the client hung up on an answer that is not recorded")
+        elif self._detached:
+            if not capture.recordable:
+                self._show_hang_up()
+            if self._visible is not None and self._visible.is_set():
+                self._told = True
+                raise ClientGoneError("the client hung up on an answer that is not recorded any more")
 
     async def _forward(self, *messages: Message) -> None:
         for message in messages:
@@ -321,8 +332,8 @@ class KeyedRequest(Dealings):
             try:
                 await self._send(message)
             except OSError:
-                # The answer is recorded: the client that hung up will ask again.
-                self._detached = True
+                # The answer is recorded, or its head: the client that hung up will ask again.
+                self.detach()
 
     async def _send_file(self, path: str) -> None:
         file = await asyncio.to_thread(Path(path).open, "rb")
@@ -335,10 +346,29 @@ class KeyedRequest(Dealings):
         finally:
             file.close()
 
+    async def _watch_client(self) -> None:
+        """Until the client hangs up. The application's own `receive` may never be called."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._watch = None
+        self.detach()
+
+    def _let_know(self) -> None:
+        """The client of a flowing answer is gone: have the application know, now or in a while."""
+        self._stop_watching()
+        if self._capture.recordable:
+            self._watch = self._loop.call_later(LINGER, self._show_hang_up)
+        else:
+            self._show_hang_up()
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
     def _show_hang_up(self) -> None:
-        if self._visible is None:
-            self._visible = asyncio.Event()
-        self._visible.set()
+        visible = self._visible = self._visible or asyncio.Event()
+        visible.set()
 
     # --- from the client ----------------------------------------------------------------------------------------------
 

@@ -65,6 +65,17 @@ def test_a_stream_that_breaks_is_not_a_success(policy: Policy, error: BaseExcept
     assert played.told == "outcome.unknown!"
 
 
+@pytest.mark.parametrize("policy", LEASED, ids=name_of)
+@pytest.mark.parametrize("error", BREAKS, ids=repr)
+def test_a_stream_that_ends_for_want_of_a_reader_is_done(policy: Policy, error: BaseException | None) -> None:
+    """R14, R18: told that its client is gone, the handler stops: done, body not kept, as after a crash there."""
+    played = streamed(policy, None, Raised(error, client_gone=True), None)
+    assert played.names == "Claim Run StartAnswer Flow Complete"
+    assert played.only(Complete).response == BEGUN
+    assert played.result is FORWARD
+    assert played.told == ""
+
+
 @pytest.mark.parametrize("failures", [[AWAY], [LOST, AWAY, LOST]])
 def test_recording_the_head_is_insisted_on(failures: list[StoreError]) -> None:
     """I11, R14: the first byte waits while the head is tried again."""
@@ -123,6 +134,13 @@ def test_a_transaction_commits_before_the_first_byte() -> None:
     played = streamed(TRANSACTIONAL, None, SMALL)
     assert played.names == "Claim Run Complete Flow"
     assert played.only(Complete).response == BEGUN
+    assert played.result is FORWARD
+
+
+def test_a_committed_stream_may_end_for_want_of_a_reader() -> None:
+    """R14: nobody is there who would take half an answer for a whole one."""
+    played = streamed(TRANSACTIONAL, None, Raised(None, client_gone=True))
+    assert played.names == "Claim Run Complete Flow"
     assert played.result is FORWARD
 
 

@@ -20,6 +20,7 @@ from twicesafe.core.lifecycle import Standing, Verdict
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Effects
 from twicesafe.core.steps import (
+    FORWARD,
     Answer,
     Begin,
     Commit,
@@ -62,7 +63,10 @@ told = {
     Verdict.UNKNOWN: standing_so(Standing.UNKNOWN),
 }
 raised = st.builds(
-    Raised, st.sampled_from([ValueError(), CancelledError(), None]), st.sampled_from([None, True, False])
+    Raised,
+    st.sampled_from([ValueError(), CancelledError(), None]),
+    st.sampled_from([None, True, False]),
+    st.booleans(),
 )
 responded = st.builds(
     Responded,
@@ -182,7 +186,9 @@ def test_whatever_happens(policy: Policy, data: st.DataObject) -> None:
 
     # An exception is never swallowed, and nothing is made up.
     end = next((answer for step, answer in outcomes[ran + 1 :] if type(step) is Flow), outcome)
-    if type(end) is Raised:
+    if type(end) is Raised and end is not outcome and end.client_gone:
+        assert result is FORWARD, "nobody is there who would see it"
+    elif type(end) is Raised:
         assert type(result) in (Propagate, Answer)
         if end.error is not None:
             assert result.error is end.error
@@ -224,6 +230,7 @@ SCRIPTS = {
     "torn": [won(), Raised(CancelledError(), True), None],
     "streamed": [won(), STREAM, None, CHARGED, None],
     "stream broke": [won(), STREAM, None, Raised(None, True), None],
+    "stream left": [won(), STREAM, None, Raised(None, True, client_gone=True), None],
     "stream late": [won(), STREAM, TAKEN, NOTHING],
     "commit lost": [won(), CHARGED, LOST, NOTHING, NOTHING, AWAY, NOTHING],
 }

@@ -45,6 +45,8 @@ class Raised(NamedTuple):
 
     error: BaseException | None
     entered: bool | None = None
+    client_gone: bool = False
+    """After Flow: it had been told that its client is gone, and has ended for that reason."""
 
 
 class Capture:
@@ -115,5 +117,7 @@ class Capture:
 
     @property
     def recordable(self) -> bool:
-        """Whether the body can still end under the limit: not yet over it, and not server-sent events."""
-        return self._chunks is not None and not self._event_stream
+        """Whether the body can still end under the limit: not over it, nor bound to be, and no server-sent events."""
+        if self._chunks is None or self._event_stream:
+            return False
+        return self._length is None or self._length <= self._limit

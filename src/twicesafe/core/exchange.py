@@ -264,19 +264,21 @@ def _stream(claim: Claim, policy: Policy, own: Ownership, head: Responded, usual
         yield Notice("lease.lost", loud=True, error=lost)
         return (yield from _superseded(claim, policy, FORWARD, usual_us))
     end = yield FLOW
-    if type(end) is Raised:
+    if type(end) is Raised and not end.client_gone:
         yield Notice("outcome.unknown", loud=True)
         yield from _try(Hold(own))
     else:
-        assert type(end) is Responded, end
+        assert type(end) is Responded or type(end) is Raised, end
+        # Cut short for want of a reader, it is done as it is after a crash here: its body is not kept.
+        body = end.body if type(end) is Responded else None
         # Whatever comes of it, the answer has been sent.
-        yield from _complete(claim, policy, own, begun._replace(body=end.body), FORWARD, usual_us)
+        yield from _complete(claim, policy, own, begun._replace(body=body), FORWARD, usual_us)
     return _flowed(end)
 
 
 def _flowed(end: object) -> Forward | Propagate:
-    """The result of an answer that has been sent as it came. A broken one has to be seen to be broken."""
-    if type(end) is Raised:
+    """The result of an answer that has been sent as it came. A broken one has to be seen to be broken, if it can be."""
+    if type(end) is Raised and not end.client_gone:
         return Propagate(end.error if end.error is not None else IncompleteAnswerError())
     return FORWARD
 
