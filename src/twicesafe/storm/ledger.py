@@ -28,7 +28,10 @@ class Payment(NamedTuple):
 
 
 class Ledger(Protocol):
-    """The table `storm_payments` in one database. An async context manager, which opens and closes its connections."""
+    """The table `storm_payments` in one database. An async context manager, which opens and closes its connections.
+
+    Each method raises StoreUnavailableError where the database is not there.
+    """
 
     async def create(self) -> None:
         """Make the table where it is missing."""

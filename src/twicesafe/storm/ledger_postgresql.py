@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import asyncpg
@@ -31,22 +31,31 @@ class PostgresqlLedger:
         await self._pool.close()
 
     async def create(self) -> None:
-        try:
+        with self._errors():
             async with self._pool.acquire() as connection:
                 await connection.execute(TABLE)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            where = without_password(self._url)
-            raise StoreUnavailableError(f"the ledger cannot be kept in {where}: {error}") from error
 
     async def write(self, connection: Any, number: str, payment: Payment) -> None:
-        await connection.execute("INSERT INTO storm_payments VALUES ($1, $2, $3, $4, $5)", number, *payment)
+        with self._errors():
+            await connection.execute("INSERT INTO storm_payments VALUES ($1, $2, $3, $4, $5)", number, *payment)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
-        async with self._pool.acquire() as connection, connection.transaction():
-            yield connection
+        with self._errors():
+            async with self._pool.acquire() as connection, connection.transaction():
+                yield connection
 
     async def payments(self, run: str) -> Mapping[int, list[str]]:
-        async with self._pool.acquire() as connection:
-            rows = await connection.fetch("SELECT intent, number FROM storm_payments WHERE run = $1", run)
+        with self._errors():
+            async with self._pool.acquire() as connection:
+                rows = await connection.fetch("SELECT intent, number FROM storm_payments WHERE run = $1", run)
         return by_intent((row["intent"], row["number"]) for row in rows)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """As the storm knows them."""
+        try:
+            yield
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            where = without_password(self._url)
+            raise StoreUnavailableError(f"the ledger cannot be kept in {where}: {error}") from error

@@ -18,6 +18,7 @@ from uuid import uuid4
 from twicesafe.asgi import IdempotencyMiddleware
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.record import Effects
+from twicesafe.errors import StoreUnavailableError
 from twicesafe.keyed import ASGIApp, ASGIScope, Message, Receive, Send
 from twicesafe.stores.contract import AsyncStore
 from twicesafe.storm.ledger import Ledger, Payment
@@ -56,8 +57,12 @@ def safe_payments(ledger: Ledger, store: AsyncStore, slow: float) -> ASGIApp:
 
     async def serve(scope: ASGIScope, receive: Receive, send: Send) -> None:
         payment = await _read(receive)
-        number = await _pay(ledger, scope["twicesafe"].connection, payment, scope[_SABOTAGE], slow)
-        await _answer(send, number)
+        try:
+            number = await _pay(ledger, scope["twicesafe"].connection, payment, scope[_SABOTAGE], slow)
+        except StoreUnavailableError:
+            await _answer(send, 503, {})
+        else:
+            await _answer(send, 201, {"payment": number})
 
     return _sabotaged(IdempotencyMiddleware(serve, store, scope=_account, operation=OPERATION))
 
@@ -67,9 +72,13 @@ def naive_payments(ledger: Ledger, slow: float) -> ASGIApp:
 
     async def serve(scope: ASGIScope, receive: Receive, send: Send) -> None:
         payment = await _read(receive)
-        async with ledger.transaction() as connection:
-            number = await _pay(ledger, connection, payment, scope[_SABOTAGE], slow)
-        await _answer(send, number)
+        try:
+            async with ledger.transaction() as connection:
+                number = await _pay(ledger, connection, payment, scope[_SABOTAGE], slow)
+        except StoreUnavailableError:
+            await _answer(send, 503, {})
+        else:
+            await _answer(send, 201, {"payment": number})
 
     return _sabotaged(serve)
 
@@ -103,10 +112,10 @@ async def _read(receive: Receive) -> Payment:
             return Payment(**json.loads(body))
 
 
-async def _answer(send: Send, number: str) -> None:
-    body = json.dumps({"payment": number}).encode()
+async def _answer(send: Send, status: int, content: dict[str, str]) -> None:
+    body = json.dumps(content).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 201, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
