@@ -41,7 +41,7 @@ class Way:
 
         303 alone says that the effect was had and where to look at it.
         """
-        return following.method != self._method and response.status_code != 303
+        return bool(following.method != self._method and response.status_code != 303)
 
     def _would_carry_it_off(self, following: Any) -> bool:
         """Whether the effect itself would go to another origin, where its key names nothing. It is not sent there."""
