@@ -189,6 +189,29 @@ def test_a_statement_that_failed_unnoticed_is_not_a_success(place, kind) -> None
 
 
 @KIND
+@pytest.mark.parametrize("end", ["ROLLBACK", "COMMIT"])
+@pytest.mark.parametrize("keep_effects", [True, False])
+def test_an_end_that_the_handler_made_itself_is_not_a_success(place, kind, end, keep_effects) -> None:
+    """R23, H2: where a handler sent COMMIT or ROLLBACK itself, nothing is recorded, and the error says what stands."""
+
+    async def trial() -> None:
+        async with place.opened(pool_size=1) as store:
+            async with store.transaction() as transaction:
+                own = await won(transaction, effects=TRANSACTIONAL)
+                await place.write_in(transaction)
+                await place.sql_in(transaction, end)
+                with pytest.raises(RuntimeError, match="may be committed"):
+                    await transaction.complete(own, ANSWER, KEY, BODY, keep_effects=keep_effects)
+            before = 1 if end == "COMMIT" else 0
+            assert place.effects() == before
+            assert place.value("SELECT count(*) FROM twicesafe_records") == 0
+            await whole(place, store, "other")
+            assert place.effects("other") == 1
+
+    asyncio.run(trial())
+
+
+@KIND
 @pytest.mark.parametrize("ending", ["complete", "release", "leave", "fail"])
 def test_what_a_handler_leaves_in_its_session_goes_with_it(place, kind, ending) -> None:
     """R23, S: settings, session locks and listeners of one handler do not reach the next one's connection."""

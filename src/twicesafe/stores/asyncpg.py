@@ -167,6 +167,11 @@ class AsyncpgConnections:
         if inner is not None:
             inner._top_xact = inner.transaction(isolation="read_committed") if open else None  # noqa: SLF001
 
+    def ended_early(self, connection: Any) -> bool:
+        """See AsyncConnections.ended_early. The driver knows it from the server's last word, not from `begun`."""
+        inner = connection._con  # noqa: SLF001 - one that broke has left its pool's hands
+        return inner is not None and not inner.is_closed() and not inner.is_in_transaction()
+
     def broken(self, connection: Any) -> None:
         """See AsyncConnections.broken. One that broke by itself has left its pool's hands already."""
         with suppress(asyncpg.InterfaceError):

@@ -32,6 +32,12 @@ AGAIN: Final = frozenset({"40001", "40P01"})
 done at once; in a transaction it is the handler's work that would have to run again, so its caller is told."""
 ROUNDS: Final = 16
 
+ENDED_EARLY: Final = (
+    "the handler ended its transaction itself, by COMMIT or ROLLBACK, so its answer was not recorded; rows that it "
+    "wrote may be committed, and another attempt with the same key would write them again. Leave the end of the "
+    "transaction to twicesafe: to undo the work, raise, or answer with an error status"
+)
+
 ENDS: Final = frozenset({"commit", "rollback"})
 
 _CONNECTION_LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")

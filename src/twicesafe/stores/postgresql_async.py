@@ -15,7 +15,7 @@ from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
 from twicesafe.stores.contract import AsyncTransaction
-from twicesafe.stores.postgresql import AGAIN, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error
+from twicesafe.stores.postgresql import AGAIN, ENDED_EARLY, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
@@ -48,6 +48,9 @@ class AsyncConnections(Protocol):
 
     def begun(self, connection: Any, *, open: bool) -> None:  # noqa: A002 - the one word for it
         """A transaction has begun, or is about to end, behind the driver's back."""
+
+    def ended_early(self, connection: Any) -> bool:
+        """Whether the server's last word was that no transaction is open. False where the connection is lost."""
 
     def broken(self, connection: Any) -> None:
         """Close it without a word to the server."""
@@ -228,6 +231,7 @@ class AsyncPostgresqlTransaction:
 
     async def commit(self) -> None:
         """See Transaction.commit."""
+        self._refuse_if_ended()
         await self._run(self._steps.commit())
 
     async def claim(self, claim: Claim) -> Claimed | Existing:
@@ -239,12 +243,14 @@ class AsyncPostgresqlTransaction:
 
     async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
+        self._refuse_if_ended()
         await self._run(self._steps.start_answer(own, head))
 
     async def complete(
         self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
     ) -> None:
-        """See Session.complete."""
+        """See Session.complete. RuntimeError where the handler has ended the transaction itself."""
+        self._refuse_if_ended()
         await self._run(self._steps.complete(own, response, key_us, body_us, keep_effects=keep_effects))
 
     async def release(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
@@ -254,6 +260,10 @@ class AsyncPostgresqlTransaction:
     async def hold(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
         """See Session.hold."""
         await self._run(self._steps.roll_back())
+
+    def _refuse_if_ended(self) -> None:
+        if self._steps.open and self._connection is not None and self._connections.ended_early(self._connection):
+            raise RuntimeError(ENDED_EARLY)
 
     async def _run(self, steps: Steps[R]) -> R:
         was_open = self._steps.open

@@ -9,7 +9,7 @@ from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
 from twicesafe.stores.contract import Transaction
-from twicesafe.stores.postgresql import AGAIN, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error
+from twicesafe.stores.postgresql import AGAIN, ENDED_EARLY, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
@@ -42,6 +42,9 @@ class Connections(Protocol):
 
     def begun(self, connection: Any, *, open: bool) -> None:  # noqa: A002 - the one word for it
         """A transaction has begun, or is about to end, behind the driver's back."""
+
+    def ended_early(self, connection: Any) -> bool:
+        """Whether the server's last word was that no transaction is open. False where the connection is lost."""
 
     def broken(self, connection: Any) -> None:
         """Close it without a word to the server."""
@@ -216,6 +219,7 @@ class PostgresqlTransaction:
 
     def commit(self) -> None:
         """See Transaction.commit."""
+        self._refuse_if_ended()
         self._run(self._steps.commit())
 
     def claim(self, claim: Claim) -> Claimed | Existing:
@@ -227,12 +231,14 @@ class PostgresqlTransaction:
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
+        self._refuse_if_ended()
         self._run(self._steps.start_answer(own, head))
 
     def complete(
         self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros, *, keep_effects: bool = True
     ) -> None:
-        """See Session.complete."""
+        """See Session.complete. RuntimeError where the handler has ended the transaction itself."""
+        self._refuse_if_ended()
         self._run(self._steps.complete(own, response, key_us, body_us, keep_effects=keep_effects))
 
     def release(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
@@ -242,6 +248,10 @@ class PostgresqlTransaction:
     def hold(self, own: Ownership) -> None:  # noqa: ARG002 - the transaction is its own proof
         """See Session.hold."""
         self._run(self._steps.roll_back())
+
+    def _refuse_if_ended(self) -> None:
+        if self._steps.open and self._connection is not None and self._connections.ended_early(self._connection):
+            raise RuntimeError(ENDED_EARLY)
 
     def _run(self, steps: Steps[R]) -> R:
         was_open = self._steps.open

@@ -112,6 +112,10 @@ class _Psycopg:
     def begun(self, connection: object, *, open: bool) -> None:  # noqa: A002 - the one word for it
         """psycopg asks the server's last word whether a transaction is open."""
 
+    def ended_early(self, connection: Any) -> bool:
+        """See Connections.ended_early."""
+        return _idle(connection)
+
 
 class PsycopgConnections(_Psycopg):
     """See Connections."""
