@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.core.records import ANSWER, NOW, SECOND, record, standing_so
-from tests.core.script import ALL, CHARGED, KEYED, OPAQUE, OWN, name_of, play, started, won
+from tests.core.script import ALL, CHARGED, KEYED, OPAQUE, OWN, TRANSACTIONAL, name_of, play, started, won
 from twicesafe.core.capture import Responded
 from twicesafe.core.claims import Claim, Existing
 from twicesafe.core.exchange import retry_after
 from twicesafe.core.lifecycle import Standing, Verdict
 from twicesafe.core.policy import Policy
-from twicesafe.core.record import Record, StoredResponse
-from twicesafe.core.steps import FORWARD, Answer, Complete, Run, Wait
+from twicesafe.core.record import Ownership, Record, StoredResponse
+from twicesafe.core.steps import FORWARD, Answer, Complete, Release, Run, Wait
 from twicesafe.errors import (
     AmbiguousWriteError,
     FingerprintAlgorithmError,
@@ -285,11 +285,27 @@ def test_once_a_claim_may_stand_an_absent_store_is_asked_again() -> None:
 
 @pytest.mark.parametrize("third", [LOST, AWAY], ids=["lost", "away"])
 def test_asking_again_ends(third: Exception) -> None:
-    """B6, R14: after three tries the caller is told 503; nothing ran."""
-    played = play(started(OPAQUE), LOST, LOST, third)
-    assert played.names == "Claim Wait Claim Wait Claim"
+    """B6, R14: after six tries the caller is told 503; nothing ran."""
+    played = play(started(OPAQUE), LOST, LOST, third, AWAY, LOST, AWAY, None)
+    assert played.names == "Claim" + " Wait Claim" * 5 + " Release"
+    assert sum(wait.microseconds for wait in played.all(Wait)) == 1_550_000
     assert kind_and_status(played.result) == ("store-unavailable", 503)
     assert played.told == "store.unavailable!"
+
+
+@pytest.mark.parametrize("met", [None, AWAY, LOST, LeaseLostError()], ids=["done", "away", "lost", "never stood"])
+def test_a_claim_that_may_stand_is_taken_back(met: Exception | None) -> None:
+    """B6, I6: nothing ran, so a claim that may have been written is released rather than left to end as unknown."""
+    played = play(started(OPAQUE), *[LOST] * 6, met)
+    claim = played.all(Claim)[0]
+    assert played.only(Release) == Release(Ownership(claim.digest, claim.owner, 1))
+    assert kind_and_status(played.result) == ("store-unavailable", 503)
+    assert played.told == "store.unavailable!"
+
+
+def test_a_transactions_claim_needs_no_taking_back() -> None:
+    """B6, R23: it went with its transaction."""
+    assert play(started(TRANSACTIONAL), *[LOST] * 6).names == "Claim" + " Wait Claim" * 5
 
 
 def test_a_lost_reply_may_hide_a_rivals_claim() -> None:

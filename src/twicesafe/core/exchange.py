@@ -44,7 +44,10 @@ from twicesafe.errors import AmbiguousWriteError, CommitRefusedError, LeaseLostE
 
 RECORDING_ATTEMPTS: Final = 4
 """The work is done; only its record is missing. 4 tries over some 0.35 s ride out a failover of a pooled connection."""
-CLAIM_ATTEMPTS: Final = 3
+CLAIM_ATTEMPTS: Final = 6
+"""Once a claim may stand: 6 tries over some 1.5 s, for one that is left behind blocks its key."""
+FIRST_EPOCH: Final = 1
+"""Of a key that nobody has claimed before, which is most of them."""
 FIRST_PAUSE: Final[Micros] = 50_000
 LONGEST_PAUSE: Final[Micros] = 500_000
 ONE_SECOND: Final[Micros] = 1_000_000
@@ -66,8 +69,10 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
             failures += 1
             ambiguous = ambiguous or isinstance(error, AmbiguousWriteError)
             if ambiguous and failures < CLAIM_ATTEMPTS:
-                yield Wait(FIRST_PAUSE * failures)
+                yield Wait(FIRST_PAUSE << (failures - 1))
                 continue
+            if ambiguous and claim.effects is not Effects.TRANSACTIONAL:
+                yield from _disown(claim)
             return (yield from _no_store("store.unavailable", error, policy))
         if type(found) is Claimed:
             break
@@ -291,6 +296,15 @@ def _try(step: Release | Renew | Hold) -> Generator[Step, object, None]:
         yield Notice("lease.lost", loud=True, error=error)
     except StoreError as error:
         yield Notice("recording.failed", loud=True, error=error)
+
+
+def _disown(claim: Claim) -> Generator[Step, object, None]:
+    """Nothing ran under this claim, which may stand. Where it cannot be taken back, lifecycle.AFTER_CRASH decides."""
+    try:
+        yield Release(Ownership(claim.digest, claim.owner, FIRST_EPOCH))
+    except StoreError:
+        # Told already: why the claim failed.
+        return
 
 
 def _no_store(name: str, error: StoreError, policy: Policy) -> Exchange:
