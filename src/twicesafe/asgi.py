@@ -19,7 +19,14 @@ from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.problems import problem
 from twicesafe.core.record import Effects
 from twicesafe.dealings import EnteredOf, Shared
-from twicesafe.errors import ConfigurationError, MissingKeyError, RequestError, ScopeError
+from twicesafe.errors import (
+    ConfigurationError,
+    MissingKeyError,
+    RequestError,
+    SchemaError,
+    ScopeError,
+    StoreError,
+)
 from twicesafe.keyed import (
     ASGIApp,
     ASGIScope,
@@ -30,7 +37,7 @@ from twicesafe.keyed import (
     Send,
     current,
 )
-from twicesafe.observe import Observer, log_events
+from twicesafe.observe import Event, Observer, log_events, tell
 from twicesafe.stores.contract import AsyncStore
 
 __all__ = ["PUBLIC", "ASGIApp", "ASGIScope", "IdempotencyMiddleware", "KeyedRequest", "current"]
@@ -90,7 +97,7 @@ class IdempotencyMiddleware:
         if scope["type"] != "http" or "twicesafe" in scope:
             # Mounted twice, the outer one does the work.
             if scope["type"] == "lifespan":
-                receive = draining(receive, self._shared, self._drain)
+                receive, send = draining(receive, self.drained), checked(send, self._shared)
             await self.app(scope, receive, send)
             return
         operation = self._operation if isinstance(self._operation, Operation) else self._operation(scope)
@@ -114,6 +121,13 @@ class IdempotencyMiddleware:
         request = KeyedRequest(self._shared, operation, key, scope, receive, send, loop)
         scope["twicesafe"] = request
         await shielded(request, self._serve(request, who), self._shared, loop)
+
+    async def drained(self) -> None:
+        """Wait, up to `drain`, for work whose client is gone.
+
+        For the lifespan of an application around one that is mounted: servers tell mounted ones of no shutdown.
+        """
+        await drained(self._shared, self._drain)
 
     async def _serve(self, request: KeyedRequest, who: Scope) -> None:
         try:
@@ -172,16 +186,48 @@ async def send_refusal(error: RequestError, policy: Policy, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def draining(receive: Receive, shared: Shared, drain: timedelta) -> Receive:
+async def drained(shared: Shared, drain: timedelta) -> None:
+    """Wait, up to `drain`, for work whose client is gone."""
+    if shared.running:
+        await asyncio.wait(shared.running, timeout=drain.total_seconds())
+
+
+def draining(receive: Receive, drained: Callable[[], Awaitable[None]]) -> Receive:
     """A lifespan's `receive` that lets a shutdown wait for work whose client is gone."""
 
-    async def drained() -> Message:
+    async def waiting() -> Message:
         message = await receive()
-        if message["type"] == "lifespan.shutdown" and shared.running:
-            await asyncio.wait(shared.running, timeout=drain.total_seconds())
+        if message["type"] == "lifespan.shutdown":
+            await drained()
         return message
 
-    return drained
+    return waiting
+
+
+def checked(send: Send, shared: Shared) -> Send:
+    """A lifespan's `send` that lets no application start without its store's tables.
+
+    They are looked for when the application says that it has started, for it may make them. A store that cannot be
+    reached then is told to the observer and prevents nothing: it may be back before the first request.
+    """
+    failed = False
+
+    async def checking(message: Message) -> None:
+        nonlocal failed
+        if message["type"] == "lifespan.startup.complete":
+            try:
+                await shared.store.check_schema()
+            except SchemaError as error:
+                failed = True
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                # Through the application, so that it closes what it has opened.
+                raise
+            except StoreError as error:
+                tell(shared.observer, Event("store.unavailable", "", "", loud=True, error=error))
+        if not failed:
+            await send(message)
+
+    return checking
 
 
 async def shielded(

@@ -34,7 +34,17 @@ from fastapi.dependencies.utils import get_dependant, get_typed_return_annotatio
 from fastapi.middleware import Middleware
 from fastapi.params import Depends as Dependency
 
-from twicesafe.asgi import DRAIN, check_effects, check_store, draining, identified, read_key, shielded
+from twicesafe.asgi import (
+    DRAIN,
+    check_effects,
+    check_store,
+    checked,
+    drained,
+    draining,
+    identified,
+    read_key,
+    shielded,
+)
 from twicesafe.core.keys import PUBLIC, Scope
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.record import Effects
@@ -137,6 +147,13 @@ class Idempotency:
             return cast("Endpoint", wrapper)
 
         return decorate
+
+    async def drained(self) -> None:
+        """Wait, up to `drain`, for work whose client is gone.
+
+        For the lifespan of an application around a mounted one: servers tell mounted ones of no shutdown.
+        """
+        await drained(self._shared, self._drain)
 
     def document(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Add what operations answer to an OpenAPI document of their routes, in place. `app.openapi()` has it already.
@@ -245,7 +262,7 @@ class Idempotency:
     async def _serve(self, app: ASGIApp, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
-                receive = draining(receive, self._shared, self._drain)
+                receive, send = draining(receive, self.drained), checked(send, self._shared)
                 await self._start(receive, send)
             await app(scope, receive, send)
             return
