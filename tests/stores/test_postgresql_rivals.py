@@ -19,8 +19,8 @@ from tests.stores.postgresql_kinds import (
 )
 from twicesafe.core.record import Effects
 from twicesafe.errors import (
+    CommitRefusedError,
     LeaseLostError,
-    StoreUnavailableError,
 )
 
 TRANSACTIONAL = Effects.TRANSACTIONAL
@@ -118,7 +118,7 @@ def test_an_effect_that_fails_at_the_commit_is_not_recorded(place, kind) -> None
                 own = await won(transaction, effects=TRANSACTIONAL)
                 await place.write_in(transaction)
                 await place.write_in(transaction)
-                with pytest.raises(StoreUnavailableError):
+                with pytest.raises(CommitRefusedError):
                     await complete(transaction, own)
             assert place.effects() == 0
             assert (await store.read(own.digest)).record is None

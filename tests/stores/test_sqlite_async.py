@@ -18,7 +18,7 @@ from tests.stores.claims import ANSWER, BODY, KEY, OTHER_REQUEST, digest_of, wis
 from tests.stores.sqlite_file import BOUND, SOON, File, one
 from twicesafe.core.claims import Claimed, Existing
 from twicesafe.core.lifecycle import Verdict
-from twicesafe.errors import StoreUnavailableError
+from twicesafe.errors import CommitRefusedError, StoreUnavailableError
 from twicesafe.stores.sqlite import AsyncSqliteStore
 
 R = TypeVar("R")
@@ -205,7 +205,7 @@ def test_a_refused_commit_lets_the_next_one_begin(file: File) -> None:
             found = await transaction.claim(wish("refused"))
             assert isinstance(found, Claimed)
             await transaction.connection.execute("INSERT INTO child VALUES (1)")
-            with pytest.raises(StoreUnavailableError):
+            with pytest.raises(CommitRefusedError):
                 await transaction.complete(found.ownership, ANSWER, KEY, BODY)
             assert isinstance(await one(store, wish()), Claimed)
         assert file.effects() == 1 and file.records() == 1

@@ -11,7 +11,7 @@ from tests.stores.claims import ANSWER, BODY, HEAD, KEY, wish
 from tests.stores.sqlite_file import File, claimed, effect
 from twicesafe.core.claims import Existing
 from twicesafe.core.lifecycle import Verdict
-from twicesafe.errors import LeaseLostError, StoreUnavailableError
+from twicesafe.errors import CommitRefusedError, LeaseLostError, StoreUnavailableError
 from twicesafe.stores.sqlite_connection import SqliteConnection
 from twicesafe.stores.steps import Rows, Statement
 
@@ -166,7 +166,7 @@ def test_a_commit_that_a_constraint_refuses_is_not_a_success(file: File) -> None
         own = claimed(transaction)
         effect(transaction)
         transaction.connection.execute("INSERT INTO child VALUES (1)")
-        with pytest.raises(StoreUnavailableError):
+        with pytest.raises(CommitRefusedError):
             transaction.complete(own, ANSWER, KEY, BODY)
         file.plain.execute("INSERT INTO ledger (name) VALUES ('other')")
     assert (file.effects(), file.records()) == (0, 0)
