@@ -73,8 +73,8 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         "this {header}.",
         "store-unavailable": "The server cannot remember this {header} right now. Nothing was done. Ask again with the "
         "same key.",
-        "store-misconfigured": "The tables in which the server remembers a {header} are missing or of another version. "
-        "Nothing was done. Its operator has to act; its log says how.",
+        "store-misconfigured": "The server's memory for the header {header} is not set up. Nothing was done. Asking "
+        "again does not help before its operator has acted; the server's log says how.",
         "commit-unknown": "The operation either happened whole or not at all. Ask again with the same {header} to "
         "learn which.",
     }
