@@ -161,7 +161,7 @@ def serving(*acts: Act, listening: bool = True) -> Iterator[Scripted]:
         yield server
     finally:
         server.close()
-    assert (server.surprises, server.unplayed) == ([], [])
+    assert (server.surprises, server.unplayed) == ([], []), f"surprises {server.surprises}, unplayed {server.unplayed}"
 
 
 # --- acts ------------------------------------------------------------------------------------------------------------
