@@ -14,7 +14,7 @@ LONGEST = 400
 """Lines of a file that is still read in one sitting."""
 
 LONGER = {
-    "src/twicesafe/fastapi.py": "one class, which is all that its users meet; what it is built on has modules of its own",
+    "src/twicesafe/fastapi.py": "one class, all that its users meet; what it is built on has modules of its own",
     "tests/shells/test_fastapi_misuse.py": "every mistake that is refused, one after the other",
 }
 """Longer all the same: file -> the reason."""
