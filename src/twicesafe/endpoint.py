@@ -73,3 +73,18 @@ def check_methods(operation: Operation, methods: set[str]) -> None:
             f"{', '.join(sorted(operation.policy.methods))} only. Requests that change nothing need no key; for others "
             "name the route's methods in the operation's `methods`"
         )
+
+
+def check_gives_text(given: object) -> None:
+    """ConfigurationError for the annotation of a scope that says it gives something else."""
+    if isinstance(given, type) and not issubclass(given, str):
+        raise ConfigurationError(
+            f"scope must give a str that identifies the caller, not {given.__name__}: return its id, as text"
+        )
+
+
+def order_error(name: str) -> ConfigurationError:
+    """What is wrong where the contract stands above the route's decorator."""
+    return ConfigurationError(
+        f"@safe.operation stands above the route's decorator on {name!r}, where the route cannot see it: put it below"
+    )

@@ -50,7 +50,18 @@ from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.record import Effects
 from twicesafe.core.steps import Answer, Propagate, Result
 from twicesafe.dealings import Shared
-from twicesafe.endpoint import check_methods, is_async, left_late, name_of, reaches, signature, yields, yields_async
+from twicesafe.endpoint import (
+    check_gives_text,
+    check_methods,
+    is_async,
+    left_late,
+    name_of,
+    order_error,
+    reaches,
+    signature,
+    yields,
+    yields_async,
+)
 from twicesafe.errors import ConfigurationError, RequestError
 from twicesafe.keyed import ASGIApp, ASGIScope, KeyedRequest, Receive, Send
 from twicesafe.observe import Observer, log_events
@@ -176,7 +187,7 @@ class Idempotency:
         if operation.name in self._operations:
             raise ConfigurationError(f"two operations are called {operation.name!r}: give one of them another name=")
         if any(getattr(route, "endpoint", None) is endpoint for route in _each_route(self._app.routes)):
-            raise _order_error(operation.name)
+            raise order_error(operation.name)
         check_effects(operation, self._shared.store)
 
     def _operation_of(self, endpoint: object) -> Operation | None:
@@ -340,7 +351,7 @@ class Idempotency:
             endpoint = getattr(route, "endpoint", None)
             for bare, operation in self._endpoints:
                 if endpoint is bare:
-                    raise _order_error(operation.name)
+                    raise order_error(operation.name)
             here = self._operation_of(endpoint)
             if here is not None:
                 check_methods(here, getattr(route, "methods", None) or set())
@@ -378,11 +389,7 @@ def _caller(scope: object) -> tuple[Parameter, ...]:
     found = scope if isinstance(scope, Dependency) else Depends(scope) if callable(scope) else None
     if found is None or found.dependency is None:
         raise ConfigurationError("scope must be a dependency that says who the caller is, or PUBLIC")
-    given = get_typed_return_annotation(found.dependency)
-    if isinstance(given, type) and not issubclass(given, str):
-        raise ConfigurationError(
-            f"scope must give a str that identifies the caller, not {given.__name__}: return its id, as text"
-        )
+    check_gives_text(get_typed_return_annotation(found.dependency))
     return (Parameter(CALLER, Parameter.KEYWORD_ONLY, default=found),)
 
 
@@ -390,12 +397,6 @@ def _each_route(routes: Iterable[Any]) -> Iterator[Any]:
     for route in _route_contexts(routes):
         yield route
         yield from _each_route(getattr(route, "routes", None) or ())
-
-
-def _order_error(name: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"@safe.operation stands above the route's decorator on {name!r}, where the route cannot see it: put it below"
-    )
 
 
 def _stand_in(result: Result) -> Response:

@@ -15,7 +15,6 @@ LONGEST = 400
 
 LONGER = {
     "src/twicesafe/fastapi.py": "one class, all that its users meet; what it is built on has modules of its own",
-    "tests/shells/test_fastapi_misuse.py": "every mistake that is refused, one after the other",
 }
 """Longer all the same: file -> the reason."""
 

@@ -161,3 +161,21 @@ def bank(folder, *, how: str = "returns", status: int = 201, amount: int = 1, **
         return JSONResponse({"how": "mapped"}, 409)
 
     return served
+
+
+STARTED = ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def start(app: Any, sent: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """The messages of an application's start and end."""
+    sent = [] if sent is None else sent
+    waiting = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app({"type": "lifespan", "state": {}}, receive, send)
+    return sent

@@ -1,9 +1,7 @@
 """Mistakes that can be seen are refused where they are made, before anything is served."""
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
@@ -11,31 +9,11 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 
-from tests.shells.probe import Wire
-from tests.shells.rig import Failing
-from tests.shells.service import Bank, Service, insert, run
+from tests.shells.service import Bank, Service, insert, run, start
 from twicesafe import PUBLIC, Policy
-from twicesafe.asgi import IdempotencyMiddleware
-from twicesafe.errors import ConfigurationError, SchemaError, StoreUnavailableError
+from twicesafe.errors import ConfigurationError
 from twicesafe.fastapi import Idempotency
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
-
-STARTED = ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-
-
-async def start(app: Any, sent: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-    """The messages of an application's start and end."""
-    sent = [] if sent is None else sent
-    waiting = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
-
-    async def receive() -> dict[str, Any]:
-        return waiting.pop(0)
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    await app({"type": "lifespan", "state": {}}, receive, send)
-    return sent
 
 
 def who() -> str:
@@ -154,106 +132,6 @@ def test_the_decorator_above_the_route_of_a_router(seen):
             failed = await served.post("/v1/work", raises=ConfigurationError)
             assert served.ledger == []
             assert failed.status == 500
-
-    run(trial())
-
-
-def test_a_server_is_told_that_the_application_did_not_start():
-    """House: a server that takes an exception for "no lifespan here" gets the message that it must not serve."""
-
-    async def trial():
-        served = Service()
-        router = APIRouter()
-
-        @served.safe.operation()
-        @router.post("/work")
-        async def work() -> None: ...
-
-        served.app.mount("/inside", FastAPI(routes=router.routes))
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "lifespan.startup"}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        with pytest.raises(ConfigurationError):
-            await served.app({"type": "lifespan", "state": {}}, receive, send)
-        assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
-        assert "below" in sent[0]["message"]
-
-    run(trial())
-
-
-def test_nothing_starts_without_its_tables(tmp_path):
-    """R10: a server is told at once, with the remedy, that tables are missing; made at the start they are there."""
-
-    async def trial():
-        closed = []
-
-        @asynccontextmanager
-        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-            yield
-            closed.append(True)
-
-        served = Bank(tmp_path)
-        served.app.router.lifespan_context = lifespan
-        for around in (served.app, IdempotencyMiddleware(Starlette(lifespan=lifespan), served.store, scope=PUBLIC)):
-            sent: list[dict[str, Any]] = []
-            with pytest.raises(SchemaError):
-                await start(around, sent)
-            assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
-            assert "twicesafe schema apply" in sent[0]["message"]
-        async with served:
-            assert [message["type"] for message in await start(served.app)] == STARTED
-
-    run(trial())
-
-
-def test_a_store_that_is_away_prevents_no_start():
-    """R10: a store that cannot be reached at the start is told to the observer; requests find it when it is back."""
-
-    async def trial():
-        away = StoreUnavailableError("away")
-        failing = Failing(AsyncMemoryStore())
-        failing.fail("check_schema", away)
-        served = Service(failing)
-        assert [message["type"] for message in await start(served.app)] == STARTED
-        assert [(event.name, event.loud, event.error) for event in served.events] == [("store.unavailable", True, away)]
-
-    run(trial())
-
-
-def test_an_application_around_a_mounted_one_can_wait_for_its_work():
-    """R14: a mounted application hears of no shutdown, so `drained()` waits for what its clients left behind."""
-
-    async def trial():
-        inside, go = asyncio.Event(), asyncio.Event()
-        served = Service()
-
-        @served.app.post("/work")
-        @served.safe.operation()
-        async def work() -> dict[str, int]:
-            inside.set()
-            await go.wait()
-            return served.append()
-
-        @asynccontextmanager
-        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-            yield
-            go.set()
-            await served.safe.drained()
-            assert served.ledger == [1]
-
-        around = FastAPI(lifespan=lifespan)
-        around.mount("/inside", served.app)
-        wire = Wire(around, path="/inside/work", headers=[(b"x-user", b"ann")]).start()
-        await inside.wait()
-        wire.task.cancel()
-        await wire.end()
-        assert served.ledger == []
-        assert [message["type"] for message in await start(around)] == STARTED
 
     run(trial())
 
