@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.measure import Row, table
 
-NAMES = ("asgi", "postgresql", "sqlite", "client")
+NAMES = ("asgi", "postgresql")
 
 
 def main() -> None:
