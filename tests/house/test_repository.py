@@ -21,7 +21,8 @@ LONGER = {
 HERE = Path("tests/house/test_repository.py")
 
 FORBIDDEN = {
-    "a path of one machine": r"/home/\w+|/root/|/Users/\w+" + (rf"|{re.escape(str(ROOT))}/" if len(ROOT.parts) > 2 else ""),
+    "a path of one machine": r"/home/\w+|/root/|/Users/\w+"
+    + (rf"|{re.escape(str(ROOT))}/" if len(ROOT.parts) > 2 else ""),
     "a registry's host": r"pypi\.org|pythonhosted\.org|registry\.npmjs|--index-url|--extra-index",
     "a paper that readers do not have": r"\b(?:faults|limits|anchors|vendors|requirements|design)\.md\b|\.\./shared",
     "a task number of its making": r"\bissue [12]\b",
