@@ -106,23 +106,22 @@ class Dealings:
             while True:
                 step = generator.send(value) if error is None else generator.throw(error)
                 error = None
-                kind = type(step)
-                if kind is Run or kind is Flow:
-                    return step  # type: ignore[return-value]
+                if type(step) is Run or type(step) is Flow:
+                    return step
                 try:
                     # What every request comes by; the rest is _perform's.
-                    if kind is Claim:
-                        if step.effects is Effects.TRANSACTIONAL:  # type: ignore[union-attr]
-                            value = await self._claim_in_transaction(step)  # type: ignore[arg-type]
+                    if type(step) is Claim:
+                        if step.effects is Effects.TRANSACTIONAL:
+                            value = await self._claim_in_transaction(step)
                         else:
-                            value = await self._shared.store.claim(step)  # type: ignore[arg-type]
+                            value = await self._shared.store.claim(step)
                             if type(value) is Claimed:
                                 own = self._own = value.ownership
-                                self._shared.renewals.watch(own, step.lease_us, self._loop)  # type: ignore[union-attr]
-                    elif kind is Notice:
-                        self._tell(step)  # type: ignore[arg-type]
-                    elif kind is Complete:
-                        own, response, key_us, body_us, keep = step  # type: ignore[misc]
+                                self._shared.renewals.watch(own, step.lease_us, self._loop)
+                    elif type(step) is Notice:
+                        self._tell(step)
+                    elif type(step) is Complete:
+                        own, response, key_us, body_us, keep = step
                         session = self._shared.store if self._transaction is None else self._transaction
                         await session.complete(own, response, key_us, body_us, keep_effects=keep)
                         value = None
