@@ -60,7 +60,7 @@ function conflict(headers, problem) {
 
 /** A 503 without a time to come back may be a gateway's, whose connection to the server broke at any moment. */
 function refusesToWork(status, headers, kind) {
-  if (GIVEN_INSTEAD_OF_WORKING.has(status) || kind === "store-unavailable") return true;
+  if (GIVEN_INSTEAD_OF_WORKING.has(status) || kind === "store-unavailable" || kind === "store-misconfigured") return true;
   return status === 503 && kind !== "commit-unknown" && headers.has("retry-after");
 }
 
