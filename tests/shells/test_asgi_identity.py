@@ -10,7 +10,7 @@ import pytest
 
 from tests.shells.probe import Probe, Wire, post
 from tests.shells.rig import Rig
-from twicesafe import PUBLIC, Effects, KeyRule, KeySyntax, Policy
+from twicesafe import PUBLIC, Effects, KeyRule, KeySyntax, Operation, Policy
 from twicesafe.asgi import IdempotencyMiddleware
 from twicesafe.errors import ConfigurationError
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
@@ -231,5 +231,19 @@ def test_what_changes_between_attempts_changes_nothing():
             wire.scope["client"] = (f"127.0.0.{attempt + 1}", 1)
             assert (await wire.end()).status == 201
         assert rig.effects == 1
+
+    run(trial())
+
+
+def test_strangers_cannot_make_an_operation_table_grow(monkeypatch):
+    """R11: names of operations that come from paths are forgotten again, the oldest first; each request still runs."""
+    monkeypatch.setattr("twicesafe.dealings.USUAL_AT_MOST", 3)
+
+    async def trial():
+        rig = Rig(operation=lambda scope: Operation(scope["path"]))
+        for number in range(10):
+            await post(rig.safe, path=f"/w/{number}", key=f"key-{number}")
+        assert rig.effects == 10
+        assert list(rig.safe._shared.usual) == ["/w/7", "/w/8", "/w/9"]
 
     run(trial())
