@@ -173,7 +173,7 @@ def storm(
 
     Starts real server processes on one store and hundreds of clients. On the way between them answers are dropped after
     the commit, connections reset, requests sent twice at once and answers delayed beyond the time-out; servers are
-    killed with SIGKILL, some right after the claim, the effect or the commit; the database is restarted.
+    killed with SIGKILL, some right after the claim, the effect or the commit; the database is restarted and crashed.
 
     \b
     effects     rows in the ledger

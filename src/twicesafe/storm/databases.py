@@ -31,8 +31,8 @@ class Database(Protocol):
     def remarks(self) -> tuple[str, ...]:
         """What a reader of the report should know."""
 
-    async def restart(self, fleet: Fleet, way: int) -> bool:
-        """Restart it under its users, in one of its ways; False where that cannot be done."""
+    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: FBT001 - two ways to go down
+        """Restart it under its users, in good order or out of a crash; False where that cannot be done."""
 
 
 class SqliteFile:
@@ -43,13 +43,16 @@ class SqliteFile:
         self.url = f"sqlite:///{file}"
         self.remarks = ()
 
-    async def restart(self, fleet: Fleet, way: int) -> bool:  # noqa: ARG002 - there is one way
+    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: FBT001
+        if crash:
+            # What would crash are its users, and they do: that is what SIGKILL stands for.
+            return False
         await fleet.restart_all()
         return True
 
 
 class OwnPostgreSQL:
-    """A private server, stopped in good order and crashed by turns."""
+    """A private server, stopped in good order (`pg_ctl stop -m fast`) or crashed (`-m immediate`) and started again."""
 
     def __init__(self, server: PrivatePostgreSQL) -> None:
         self.name = "postgresql"
@@ -57,8 +60,8 @@ class OwnPostgreSQL:
         self.remarks = ()
         self._server = server
 
-    async def restart(self, fleet: Fleet, way: int) -> bool:  # noqa: ARG002 - the servers stay and have to cope
-        await asyncio.to_thread(self._server.restart, "immediate" if way % 2 else "fast")
+    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the fleet has to cope
+        await asyncio.to_thread(self._server.restart, "immediate" if crash else "fast")
         return True
 
 
@@ -70,7 +73,7 @@ class GivenPostgreSQL:
         self.url = url
         self.remarks = (f"the database was not restarted: {self.name} is not the storm's to restart",)
 
-    async def restart(self, fleet: Fleet, way: int) -> bool:  # noqa: ARG002
+    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001
         return False
 
 
@@ -88,7 +91,7 @@ async def database(store: str, folder: Path, servers: int) -> AsyncIterator[Data
             await asyncio.to_thread(server.start)
             yield OwnPostgreSQL(server)
         finally:
-            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(server.close)
     elif scheme in ("postgresql", "postgres"):
         yield GivenPostgreSQL(store)
     else:

@@ -101,6 +101,9 @@ class BlowKind(StrEnum):
 
     SIGKILL = "sigkill"
     DATABASE_RESTART = "database_restart"
+    """The database is stopped in good order, and started again."""
+    DATABASE_CRASH = "database_crash"
+    """The database goes down with whatever it was doing, and has to recover when it is started again."""
 
 
 PARALLEL_DUPLICATE: Final = "parallel_duplicate"
@@ -171,7 +174,8 @@ def _weighted(random: Random) -> Fault:
 
 def _blows(random: Random, intents: int) -> tuple[Blow, ...]:
     kinds = [BlowKind.SIGKILL] * max(_LEAST_KILLS, intents // _INTENTS_PER_KILL)
-    kinds += [BlowKind.DATABASE_RESTART] * max(1, intents // _INTENTS_PER_RESTART)
+    for kind in (BlowKind.DATABASE_RESTART, BlowKind.DATABASE_CRASH):
+        kinds += [kind] * max(1, intents // _INTENTS_PER_RESTART)
     random.shuffle(kinds)
     count = len(kinds)
     blows = []

@@ -16,15 +16,18 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self, TypeAlias
 
 from twicesafe.storm.errors import StormError
 
 START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 15.0
+_RUN_TIMEOUT: Final = 120.0
 _POLL: Final = 0.02
+_PORTS_TRIED: Final = 5
 
-_SIGNALS: Final = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+How: TypeAlias = Literal["smart", "fast", "immediate"]
+"""pg_ctl's words for how a server stops. `immediate` is a crash: connections die, and recovery runs at the start."""
 
 _FOLDERS: Final = (
     "/usr/lib/postgresql/*/bin",  # Debian, Ubuntu
@@ -36,90 +39,105 @@ _FOLDERS: Final = (
 
 
 class PrivatePostgreSQL:
-    """Start, restart, stop, from any thread. The server ends with this process, however this process ends.
+    """Start, stop, restart, from any thread. The server ends with this process, however this process ends.
 
     `settings` are server settings such as {"max_connections": "50"}. The data is written with fsync as the settings
-    say; PostgreSQL's default is on.
+    say; PostgreSQL's default is on. `trusting` lets in whoever can reach it, without a password.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None, *, trusting: bool = False) -> None:
+        self.port = 0
+        """Where it listens, the same over restarts."""
         self._settings = dict(settings or {})
         self._lock = threading.RLock()
         self._directory: Path | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
-        self._password = secrets.token_urlsafe(18)
-        self._port = 0
+        self._password = "" if trusting else secrets.token_urlsafe(18)
 
     @property
     def url(self) -> str:
         """`postgresql://` with user, password, address and database."""
-        return f"postgresql://twicesafe:{self._password}@127.0.0.1:{self._port}/postgres"
+        return self.dsn()
+
+    def dsn(self, database: str = "postgres", *, port: int | None = None) -> str:
+        """The URL of another database, or by way of a proxy's port."""
+        password = f":{self._password}" if self._password else ""
+        return f"postgresql://twicesafe{password}@127.0.0.1:{port or self.port}/{database}"
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._guardian is not None
+
+    @property
+    def directory(self) -> Path:
+        """Where everything of it lies, from the first start on."""
+        assert self._directory is not None
+        return self._directory
+
+    @property
+    def data(self) -> Path:
+        """The cluster."""
+        return self.directory / "data"
 
     def start(self) -> None:
-        """Make the cluster and wait until it takes connections. StormError where it cannot."""
+        """Wait until it takes connections, on a new cluster the first time. StormError where it cannot."""
         with self._lock:
-            programs = _programs()
+            if self._directory is not None:
+                self._launch()
+                return
             user = _server_user()
             self._directory = Path(tempfile.mkdtemp(prefix="twicesafe-postgresql-"))
             try:
                 if user is not None:
                     os.chown(self._directory, user, pwd.getpwuid(user).pw_gid)
-                self._initialize(programs, user)
-                self._launch(programs, user, fresh_port=True)
+                self.initialize()
+                self._launch()
             except BaseException:
-                self.stop()
+                self.close()
                 raise
 
-    def restart(self, how: Literal["fast", "immediate"] = "fast") -> None:
-        """Stop and start again on the same port and data. `immediate` is a crash: connections die, recovery runs."""
+    def stop(self, how: How = "fast") -> None:
+        """Stop it and keep its data. Nothing where it does not run."""
+        with self._lock:
+            if self._guardian is not None:
+                self._end(how)
+
+    def restart(self, how: How = "fast") -> None:
+        """Stop and start again on the same port and data."""
         with self._lock:
             if self._guardian is None:
                 raise StormError("the private PostgreSQL server is not running")
-            self._end(_SIGNALS[how])
-            self._launch(_programs(), _server_user(), fresh_port=False)
+            self._end(how)
+            self._launch()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Stop it and remove its directory. Safe to call twice."""
         with self._lock:
-            if self._guardian is not None:
-                self._end(signal.SIGINT)
+            self.stop("immediate")
             if self._directory is not None:
                 shutil.rmtree(self._directory, ignore_errors=True)
                 self._directory = None
 
-    def __enter__(self) -> PrivatePostgreSQL:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.stop()
+        self.close()
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    def log(self) -> str:
+        """What the server has written so far."""
+        with contextlib.suppress(OSError):
+            return (self.directory / "server.log").read_text(errors="replace")
+        return ""
 
-    @property
-    def _data(self) -> Path:
-        assert self._directory is not None
-        return self._directory / "data"
-
-    @property
-    def _log(self) -> Path:
-        assert self._directory is not None
-        return self._directory / "server.log"
-
-    def _initialize(self, programs: Path, user: int | None) -> None:
-        assert self._directory is not None
-        secret = self._directory / "password"
-        secret.write_text(self._password)
-        secret.chmod(0o600)
-        if user is not None:
-            os.chown(secret, user, -1)
+    def run(self, program: str, *options: str | Path) -> None:
+        """Run one of PostgreSQL's own programs, as the server's user. StormError with its last words if it fails."""
+        user = _server_user()
         done = subprocess.run(  # noqa: S603
-            [
-                programs / "initdb",
-                *("-D", self._data, "-U", "twicesafe", "--pwfile", secret, "--auth=scram-sha-256"),
-                *("--encoding=UTF8", "--locale=C", "--no-sync"),
-            ],
-            cwd=self._directory,
+            [_programs() / program, *options],
+            cwd=self.directory,
             env=_environment(),
             user=user,
             group=None if user is None else pwd.getpwuid(user).pw_gid,
@@ -127,39 +145,61 @@ class PrivatePostgreSQL:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=_RUN_TIMEOUT,
             check=False,
         )
-        secret.unlink()
         if done.returncode:
-            raise StormError(f"initdb failed: {done.stderr.strip()[-600:]}")
+            raise StormError(f"{program} failed: {done.stderr.strip()[-600:]}")
 
-    def _launch(self, programs: Path, user: int | None, *, fresh_port: bool) -> None:
-        for _ in range(5):
-            if fresh_port:
-                self._port = _free_port()
-            if self._launched(programs, user):
+    def initialize(self) -> None:
+        """Make the cluster in `data`."""
+        how: tuple[str | Path, ...] = ("--auth=trust",)
+        secret = self.directory / "password"
+        if self._password:
+            secret.write_text(self._password)
+            secret.chmod(0o600)
+            user = _server_user()
+            if user is not None:
+                os.chown(secret, user, -1)
+            how = ("--auth=scram-sha-256", "--pwfile", secret)
+        try:
+            self.run(
+                "initdb", "-D", self.data, "-U", "twicesafe", *how, "--encoding=UTF8", "--locale=C", "--no-sync"
+            )  # fmt: skip
+        finally:
+            secret.unlink(missing_ok=True)
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+
+    def _launch(self) -> None:
+        for _ in range(_PORTS_TRIED):
+            fresh = self.port == 0
+            if fresh:
+                self.port = _free_port()
+            if self._launched():
                 return
-        raise StormError(f"PostgreSQL did not start: {self._last_words()}")
+            if fresh:
+                self.port = 0
+        raise StormError(f"PostgreSQL did not start: {self.log().strip()[-600:] or 'it left no log'}")
 
-    def _launched(self, programs: Path, user: int | None) -> bool:
-        assert self._directory is not None
-        (self._data / "postmaster.pid").unlink(missing_ok=True)  # of a server that this process has seen end
+    def _launched(self) -> bool:
+        (self.data / "postmaster.pid").unlink(missing_ok=True)  # of a server that this process has seen end
         settings = {
             "listen_addresses": "127.0.0.1",
-            "port": str(self._port),
+            "port": str(self.port),
             "unix_socket_directories": "",
             "logging_collector": "off",
             **self._settings,
         }
-        command = [str(programs / "postgres"), "-D", str(self._data)]
+        command = [str(_programs() / "postgres"), "-D", str(self.data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         guardian = [sys.executable, "-m", "twicesafe.storm.guardian", str(int(signal.SIGQUIT))]
-        with self._log.open("ab") as log:
+        user = _server_user()
+        with (self.directory / "server.log").open("ab") as log:
             self._guardian = subprocess.Popen(  # noqa: S603
-                [*guardian, "" if user is None else str(user), str(self._directory), *command],
-                cwd=self._directory,
+                [*guardian, "" if user is None else str(user), str(self.directory), *command],
+                cwd=self.directory,
                 env=_environment(),
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -171,43 +211,38 @@ class PrivatePostgreSQL:
             if self._guardian.poll() is not None:
                 self._forget_guardian()
                 return False
-            if self._state()[1:] == ("ready",):
+            if self._state() in ("ready", "standby"):
                 return True
             time.sleep(_POLL)
-        self._end(signal.SIGQUIT)
+        self._end("immediate")
         return False
 
-    def _state(self) -> tuple[str, ...]:
-        """The server's process id and its own word for its state, as pg_ctl reads them; empty before there are any."""
+    def _state(self) -> str:
+        """The server's own word for its state, as pg_ctl reads it; empty before there is any."""
         try:
-            lines = (self._data / "postmaster.pid").read_text().splitlines()
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:
-            return ()
-        return (lines[0], lines[7].strip()) if len(lines) > 7 else ()
+            return ""
+        return lines[7].strip() if len(lines) > 7 else ""
 
-    def _end(self, number: signal.Signals) -> None:
-        assert self._guardian is not None
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            # The file's server is the guardian's child: the file goes when the server does.
-            os.kill(int((self._data / "postmaster.pid").read_text().split("\n", 1)[0]), number)
+    def _end(self, how: How) -> None:
+        guardian = self._guardian
+        assert guardian is not None
         try:
-            self._guardian.wait(STOP_TIMEOUT)
+            with contextlib.suppress(StormError, subprocess.TimeoutExpired):
+                self.run("pg_ctl", "stop", "-D", self.data, "-m", how, "-t", str(int(STOP_TIMEOUT)), "-s")
+            guardian.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             # Closing the pipe makes the guardian end its child, with SIGKILL at last, and remove the directory.
-            assert self._guardian.stdin is not None
-            self._guardian.stdin.close()
-            self._guardian.wait(STOP_TIMEOUT)
+            assert guardian.stdin is not None
+            guardian.stdin.close()
+            guardian.wait(STOP_TIMEOUT)
         self._forget_guardian()
 
     def _forget_guardian(self) -> None:
         assert self._guardian is not None and self._guardian.stdin is not None
         self._guardian.stdin.close()
         self._guardian = None
-
-    def _last_words(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._log.read_text(errors="replace").strip()[-600:]
-        return "it left no log"
 
 
 def _programs() -> Path:

@@ -172,7 +172,7 @@ class _Storm:
             await asyncio.sleep(blow.delay)
             if blow.kind is BlowKind.SIGKILL:
                 await self._fleet.kill(blow.victim)
-            elif await self._database.restart(self._fleet, blow.victim):
+            elif await self._database.restart(self._fleet, blow.kind is BlowKind.DATABASE_CRASH):
                 self._counts[blow.kind] += 1
             async with self._moved:
                 self._over += 1
