@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.records import ANSWER, HEAD, ME, MINE, NOW, OTHER, SECOND, THEM, near, record, records, standing_so
-from twicesafe.core.lifecycle import AFTER_CRASH, TRANSITIONS, Event, Standing, Verdict, decide, standing
+from twicesafe.core.lifecycle import AFTER_CRASH, TRANSITIONS, Event, Standing, Verdict, abandoned, decide, standing
 from twicesafe.core.record import Effects, Instant, Record, RecordState
 from twicesafe.errors import FingerprintAlgorithmError
 
@@ -244,3 +244,33 @@ def test_a_fingerprint_that_cannot_be_compared_decides_nothing(where: Standing) 
     with pytest.raises(FingerprintAlgorithmError):
         decide(standing_so(where), OfANewerRelease(), ME, NOW)
     assert decide(None, OfANewerRelease(), ME, NOW) is Verdict.FREE
+
+
+# --- claims that nobody asks for again -------------------------------------------------------------------------------
+
+
+@given(records, st.integers(-2, 2))
+def test_a_bystander_does_to_a_claim_what_the_next_attempt_would_or_nothing(found: Record, near_end: int) -> None:
+    """R27, R13, I3: what ends an abandoned claim is what its own retry would have been told, never a run again."""
+    for now in (found.lease_until + near_end, found.key_until + near_end):
+        verdict = abandoned(found, now)
+        asked = decide(found, MINE, b"nobody's", now) if found.fingerprint == MINE.value else None
+        match standing(found, now):
+            case Standing.ANSWERED:
+                assert verdict is Verdict.SETTLE
+            case Standing.STALE if asked is Verdict.TAKE_OVER and now >= found.key_until:
+                assert verdict is Verdict.FREE
+                assert found.effects is Effects.TRANSACTIONAL
+            case Standing.STALE if asked is not None:
+                assert verdict is (Verdict.HOLD if asked is Verdict.HOLD else None)
+            case Standing.STALE:
+                assert verdict in (None, Verdict.HOLD, Verdict.FREE)
+            case _:
+                assert verdict is None
+
+
+@pytest.mark.parametrize("effects", Effects)
+def test_nothing_stays_in_progress_for_ever(effects: Effects) -> None:
+    """R27: whatever a stale claim declared, once its key's retention has ended somebody may end it."""
+    lost = record(state=RecordState.CLAIMED, effects=effects, lease_until=NOW - 2, key_until=NOW - 1)
+    assert abandoned(lost, NOW) is (Verdict.FREE if effects is Effects.TRANSACTIONAL else Verdict.HOLD)

@@ -23,6 +23,7 @@ FLOORS = (
         "fastapi",
         "keyed",
         "openapi",
+        "reaper",
         "renewals",
         "starlette",
         "testing",

@@ -104,8 +104,9 @@ def test_no_statement_is_recognised_by_words() -> None:
             assert source.text.startswith(("SELECT", "INSERT", "UPDATE", "DELETE", "BEGIN", "COMMIT", "ROLLBACK"))
     sql = queries(Placeholder.NUMBER)
     assert {name for name, query in sql.all().items() if query.writes} == {
-        "claim", "claim_expired", "take_over", "hold_stale", "settle_answered", "renew", "start_answer", "complete",
-        "release", "hold", "record", "settle", "settle_not_done", "purge_keys", "purge_bodies", "schema_applied",
+        "claim", "claim_expired", "take_over", "hold_stale", "settle_answered", "forget_stale", "renew",
+        "start_answer", "complete", "release", "hold", "record", "settle", "settle_not_done", "purge_keys",
+        "purge_bodies", "schema_applied",
     }  # fmt: skip
     assert {name for name, query in sql.all().items() if not query.returns} == NOT_PREPARABLE | {"schema_applied"}
 

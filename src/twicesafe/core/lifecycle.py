@@ -176,7 +176,28 @@ def decide(record: Record | None, fingerprint: Matches, owner: bytes, now: Insta
                 return Verdict.OWN
             if where is Standing.CLAIMED:
                 return Verdict.IN_PROGRESS
-            if now >= record.key_until and record.effects is not Effects.TRANSACTIONAL:
-                # Providers forget derived keys too: past the retention a second run could be a second charge (R25).
-                return Verdict.HOLD
-            return AFTER_CRASH[record.effects]
+            return _after_crash(record, now)
+
+
+def abandoned(record: Record, now: Instant) -> Verdict | None:
+    """What a bystander does about a claim whose owner is gone and that nobody may ever ask for again (R27).
+
+    None: nothing, because it is none, or because the next attempt may still go on from it, and has the request to run.
+    """
+    where = standing(record, now)
+    if where is Standing.ANSWERED:
+        return Verdict.SETTLE
+    if where is not Standing.STALE:
+        return None
+    verdict = _after_crash(record, now)
+    if verdict is Verdict.TAKE_OVER:
+        # Until the retention ends the key keeps other requests out (I4).
+        return Verdict.FREE if now >= record.key_until else None
+    return verdict
+
+
+def _after_crash(record: Record, now: Instant) -> Verdict:
+    if now >= record.key_until and record.effects is not Effects.TRANSACTIONAL:
+        # Providers forget derived keys too: past the retention a second run could be a second charge (R25).
+        return Verdict.HOLD
+    return AFTER_CRASH[record.effects]

@@ -10,10 +10,17 @@ LeaseLostError when the ownership it was given is no longer the row's (I3; in a 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, Record, StoredResponse
+
+
+class Swept(NamedTuple):
+    """What one call of `settle_stale` came to. `more` False: the sweep has come past every record."""
+
+    settled: int
+    more: bool
 
 
 class Session(Protocol):
@@ -124,6 +131,18 @@ class Store(Session, Protocol):
         """Give back every connection. Safe to call twice."""
 
 
+class SettlesStale(Protocol):
+    """What a Store may have besides; the reaper uses it where it is there (R27)."""
+
+    def settle_stale(self, look_at: int = 20_000) -> Swept:
+        """Look at about `look_at` records, on from where the last call stopped, and end the claims left behind.
+
+        A claim whose lease is over ends as `lifecycle.abandoned` says: made unknown, completed without a body (its key
+        remembered anew for as long as its first claim wanted), or forgotten. It is ended as it was seen, or not at
+        all, so an owner or a rival who is quicker loses nothing. Never blocks a claim.
+        """
+
+
 class AsyncSession(Protocol):
     """Session, for asyncio. The same promises."""
 
@@ -168,12 +187,21 @@ class AsyncStore(AsyncSession, Protocol):
     async def aclose(self) -> None: ...
 
 
+class AsyncSettlesStale(Protocol):
+    """SettlesStale, for asyncio."""
+
+    async def settle_stale(self, look_at: int = 20_000) -> Swept: ...
+
+
 __all__ = [
     "AsyncSession",
+    "AsyncSettlesStale",
     "AsyncStore",
     "AsyncTransaction",
     "Record",
     "Session",
+    "SettlesStale",
     "Store",
+    "Swept",
     "Transaction",
 ]

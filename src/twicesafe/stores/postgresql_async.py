@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
-from twicesafe.stores.contract import AsyncTransaction
+from twicesafe.stores.contract import AsyncTransaction, Swept
 from twicesafe.stores.postgresql import AGAIN, ENDED_EARLY, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
@@ -128,6 +128,10 @@ class AsyncPostgresqlStore:
     async def purge(self, limit: int = 1000) -> int:
         """See Store.purge."""
         return await self._run(self._steps.purge(limit))
+
+    async def settle_stale(self, look_at: int = 20_000) -> Swept:
+        """See SettlesStale.settle_stale."""
+        return await self._run(self._steps.settle_stale(look_at))
 
     async def check_schema(self) -> None:
         """See Store.check_schema."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
-from twicesafe.stores.contract import Transaction
+from twicesafe.stores.contract import Swept, Transaction
 from twicesafe.stores.postgresql import AGAIN, ENDED_EARLY, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
@@ -121,6 +121,10 @@ class PostgresqlStore:
     def purge(self, limit: int = 1000) -> int:
         """See Store.purge."""
         return self._run(self._steps.purge(limit))
+
+    def settle_stale(self, look_at: int = 20_000) -> Swept:
+        """See SettlesStale.settle_stale."""
+        return self._run(self._steps.settle_stale(look_at))
 
     def check_schema(self) -> None:
         """See Store.check_schema."""

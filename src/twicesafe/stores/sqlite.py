@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import ConfigurationError
-from twicesafe.stores.contract import AsyncTransaction, Transaction
+from twicesafe.stores.contract import AsyncTransaction, Swept, Transaction
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sqlite_connection import Configure, SqliteFile, as_it_is, host_clock
 from twicesafe.stores.sqlite_transaction import Connections, SqliteTransaction
@@ -112,6 +112,10 @@ class SqliteStore:
     def purge(self, limit: int = 1000) -> int:
         """See Store.purge."""
         return self._writer.run(partial(self._steps.purge, limit))
+
+    def settle_stale(self, look_at: int = 20_000) -> Swept:
+        """See SettlesStale.settle_stale."""
+        return self._writer.run(partial(self._steps.settle_stale, look_at))
 
     def check_schema(self) -> None:
         """See Store.check_schema."""
@@ -212,6 +216,10 @@ class AsyncSqliteStore:
     async def purge(self, limit: int = 1000) -> int:
         """See Store.purge."""
         return await self._writer.arun(partial(self._steps.purge, limit))
+
+    async def settle_stale(self, look_at: int = 20_000) -> Swept:
+        """See SettlesStale.settle_stale."""
+        return await self._writer.arun(partial(self._steps.settle_stale, look_at))
 
     async def check_schema(self) -> None:
         """See Store.check_schema."""

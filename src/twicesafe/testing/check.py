@@ -24,6 +24,9 @@ ELSEWHERE: Final = Need(
 STATEMENTS: Final = Need(
     lambda trial: trial.subject.before_statement is not None, "the store works in one step (no `before_statement`)"
 )
+SETTLES_STALE: Final = Need(
+    lambda trial: hasattr(trial.subject.store, "settle_stale"), "the store does not look for stale claims by itself"
+)
 
 
 class Check(NamedTuple):

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
-from twicesafe.stores.contract import Session, Store, Transaction
+from twicesafe.stores.contract import Session, SettlesStale, Store, Swept, Transaction
 
 T = TypeVar("T")
 
@@ -110,6 +110,9 @@ class StoreInThreads(_InThreads):
 
     async def purge(self, limit: int = 1000) -> int:
         return await self.run(self._store.purge, limit)
+
+    async def settle_stale(self, look_at: int = 20_000) -> Swept:
+        return await self.run(cast("SettlesStale", self._store).settle_stale, look_at)
 
     async def check_schema(self) -> None:
         await self.run(self._store.check_schema)

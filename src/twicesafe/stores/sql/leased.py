@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
-from twicesafe.core.lifecycle import Verdict, decide
+from twicesafe.core.lifecycle import Verdict, abandoned, decide
 from twicesafe.core.record import Instant, Micros, Ownership, Record, RecordState, StoredResponse
 from twicesafe.errors import LeaseLostError, StoreUnavailableError
+from twicesafe.stores.contract import Swept
 from twicesafe.stores.sql.advisory import lock_keys
 from twicesafe.stores.sql.rows import WIDTH, check_lasting, of_claim, of_response, of_seen, to_record
 from twicesafe.stores.sql.statements import Dialect, Queries
@@ -28,6 +29,8 @@ class SqlSteps:
         # Writers of SQLite exclude each other and readers do not wait: a replay or a conflict should only read. Over
         # a network the round trip is the cost, and most claims are first ones.
         self._looks_first = sql.dialect is Dialect.SQLITE
+        self._swept = 0
+        """How far the sweep for stale claims has come, in rows or pages of the table."""
 
     # --- claiming -----------------------------------------------------------------------------------------------------
 
@@ -171,6 +174,31 @@ class SqlSteps:
         """See Store.purge."""
         deleted = len((yield self._sql("purge_keys", limit=limit)))
         return deleted + len((yield self._sql("purge_bodies", limit=limit)))
+
+    def settle_stale(self, look_at: int) -> Steps[Swept]:
+        """See SettlesStale.settle_stale."""
+        after = self._swept
+        place, last = (yield self._sql("sweep_to", after=after, look_at=look_at))[0]
+        settled = 0
+        rows = () if place is None else (yield self._sql("stale", after=after, place=place))
+        for row in rows:
+            record, now = to_record(row), row[WIDTH]
+            verdict = None if record is None else abandoned(record, now)
+            if record is None or verdict is None:
+                continue
+            seen = of_seen(record)
+            # What it asks to be remembered for from now on is what its first claim asked for.
+            key_us = max(1, record.key_until - record.created_at)
+            ended = yield self._sql(self._ABANDONED[verdict], digest=record.digest, key_us=key_us, **seen)
+            settled += len(ended)
+        self._swept = 0 if last else place
+        return Swept(settled, not last)
+
+    _ABANDONED: Final = {
+        Verdict.HOLD: "hold_stale",
+        Verdict.SETTLE: "settle_answered",
+        Verdict.FREE: "forget_stale",
+    }
 
 
 def lease_lost() -> LeaseLostError:

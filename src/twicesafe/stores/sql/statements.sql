@@ -77,6 +77,13 @@ WHERE digest = :digest AND owner = :seen_owner AND epoch = :seen_epoch
     AND state = 'claimed' AND lease_until = :seen_lease_until AND status IS NOT NULL
 RETURNING {columns}, {now};
 
+-- name: forget_stale
+-- Nothing was left behind, and nobody came back while its key was remembered.
+DELETE FROM twicesafe_records
+WHERE digest = :digest AND owner = :seen_owner AND epoch = :seen_epoch
+    AND state = 'claimed' AND lease_until = :seen_lease_until AND status IS NULL
+{changed};
+
 -- --- the owner's statements: ownership is the condition (I3) ---------------------------------------------------------
 
 -- name: renew
@@ -189,6 +196,27 @@ DELETE FROM twicesafe_records WHERE digest = :digest AND epoch = :epoch AND stat
 
 -- name: now
 SELECT {now};
+
+-- name: sweep_to [sqlite]
+-- Where a sweep that stopped after :after stops next: how far it looks, and whether anything is left behind that. No
+-- index finds stale claims, for completing would have to change it; so all rows are looked at, as they lie.
+SELECT max(place), count(*) < :look_at FROM (
+    SELECT rowid AS place FROM twicesafe_records WHERE rowid > :after ORDER BY rowid LIMIT :look_at
+) AS looked;
+
+-- name: sweep_to [postgresql]
+-- In pages of the table, of 16 rows each.
+SELECT next.page, next.page >= pg_relation_size('twicesafe_records') / current_setting('block_size')::bigint
+FROM (SELECT :after::bigint + :look_at::bigint / 16 + 1 AS page) AS next;
+
+-- name: stale [sqlite]
+SELECT {columns}, {now} FROM twicesafe_records
+WHERE rowid > :after AND rowid <= :place AND state = 'claimed' AND lease_until <= (SELECT {now});
+
+-- name: stale [postgresql]
+SELECT {columns}, {now} FROM twicesafe_records
+WHERE ctid >= ('(' || :after::bigint || ',0)')::tid AND ctid < ('(' || :place::bigint || ',0)')::tid
+    AND state = 'claimed' AND lease_until <= (SELECT {now});
 
 -- name: purge_keys [sqlite]
 DELETE FROM twicesafe_records WHERE rowid IN (
