@@ -7,6 +7,7 @@ would send to clean a connection travels with COMMIT.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
@@ -15,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import asyncpg
 
 from twicesafe.stores.postgresql import (
+    CHANNEL,
     DEFAULT_POOL_SIZE,
     DEFAULT_TIMEOUT,
     Failure,
@@ -177,6 +179,23 @@ class AsyncpgConnections:
         with suppress(asyncpg.InterfaceError):
             connection.terminate()
 
+    async def listen(self, told: Callable[[str], None]) -> AsyncpgLine | None:
+        """See Lines.listen. A pooler of transactions gives itself away: the process it names is not the server's."""
+        if self._dsn is None:
+            return None
+        connection = await asyncpg.connect(
+            self._dsn, timeout=self._timeout, command_timeout=self._timeout, statement_cache_size=0
+        )
+        try:
+            if await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid():
+                connection.terminate()
+                return None
+            await connection.add_listener(CHANNEL, lambda *said: told(str(said[3])))
+        except BaseException:
+            connection.terminate()
+            raise
+        return AsyncpgLine(connection)
+
     async def aclose(self) -> None:
         """See AsyncConnections.aclose."""
         if self._watch is not None:
@@ -184,6 +203,22 @@ class AsyncpgConnections:
         if self._dsn is not None and self._pool is not None:
             pool, self._pool = self._pool, None
             await pool.close()
+
+
+class AsyncpgLine:
+    """See Line."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def ask(self, statement: Statement) -> Rows:
+        """See Line.ask."""
+        rows: Rows = await self._connection.fetch(statement.text, *statement.parameters)
+        return rows
+
+    async def aclose(self) -> None:
+        """See Line.aclose. Without a word: the server lets go of what it held all the same."""
+        self._connection.terminate()
 
 
 async def _cleaned_already(connection: object) -> None:

@@ -19,7 +19,7 @@ from twicesafe.errors import (
     StoreUnavailableError,
 )
 from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries, inlined
-from twicesafe.stores.steps import Batch, Statement, Step
+from twicesafe.stores.steps import Batch, Rows, Statement, Step
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
 """Longer than any statement of the store's takes, and short enough for its caller to be told something."""
@@ -39,6 +39,12 @@ ENDED_EARLY: Final = (
 )
 
 ENDS: Final = frozenset({"commit", "rollback"})
+
+_SETTLING: Final = frozenset({"complete", "release", "hold", "record", "settle", "settle_not_done"})
+"""Those that return {settled}."""
+
+CHANNEL: Final = "twicesafe_settled"
+"""On which those who wait for somebody else's key are told."""
 
 _CONNECTION_LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
 """Connection exceptions; server shut down, crashed or not up yet; session ended for idling."""
@@ -132,3 +138,14 @@ def parts(step: Step) -> tuple[tuple[Statement, ...], Statement]:
 def ended(end: Statement, reset_sql: str) -> Statement:
     """The end of a transaction, and what cleans the connection behind it."""
     return end._replace(text=f"{end.text}; {reset_sql}") if reset_sql else end
+
+
+def notice(digest: bytes) -> Statement:
+    """What tells those who wait for `digest`. It is heard of at once, be it on a disk or not."""
+    text = f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}, '{digest.hex()}'; COMMIT"
+    return Statement("notice", text, (), writes=False, returns=False)
+
+
+def waited_for(statement: Statement, rows: Rows) -> bytes | None:
+    """The key of which a statement that settles has told that somebody waits for it."""
+    return rows[0][0] if rows and statement.name in _SETTLING else None

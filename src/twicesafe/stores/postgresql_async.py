@@ -15,7 +15,20 @@ from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
 from twicesafe.stores.contract import AsyncTransaction, Swept
-from twicesafe.stores.postgresql import AGAIN, ENDED_EARLY, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error
+from twicesafe.stores.postgresql import (
+    AGAIN,
+    ENDED_EARLY,
+    ENDS,
+    ROUNDS,
+    Failure,
+    ended,
+    in_doubt,
+    notice,
+    parts,
+    store_error,
+    waited_for,
+)
+from twicesafe.stores.postgresql_waiting import Lines, WakeUps
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
@@ -25,7 +38,7 @@ from twicesafe.stores.steps import Rows, Statement, Step, Steps, adrive
 R = TypeVar("R")
 
 
-class AsyncConnections(Protocol):
+class AsyncConnections(Lines, Protocol):
     """A driver and its pool."""
 
     revokes: bool
@@ -70,6 +83,7 @@ class AsyncPostgresqlStore:
         self._url: Final = url
         self._steps: Final = SqlSteps(sql)
         self._cleanings: set[asyncio.Task[None]] = set()
+        self._wake_ups: Final = WakeUps(connections, sql)
 
     # --- the exchange -------------------------------------------------------------------------------------------------
 
@@ -121,6 +135,13 @@ class AsyncPostgresqlStore:
         """See Store.settle."""
         return await self._run(self._steps.settle(digest, epoch, response, key_us, body_us))
 
+    async def settled(self, digest: bytes, within_us: Micros) -> None:
+        """Return when the record of `digest` may have changed, or the time is over. Holds no connection of the pool.
+
+        Never raises for lack of a server: then it lets some of the time pass.
+        """
+        await self._wake_ups.settled(digest, within_us)
+
     async def now(self) -> Instant:
         """See Store.now."""
         return await self._run(self._steps.now())
@@ -143,6 +164,7 @@ class AsyncPostgresqlStore:
 
     async def aclose(self) -> None:
         """See Store.close. A pool of your own stays open."""
+        await self._wake_ups.aclose()
         if self._cleanings:
             await asyncio.wait(self._cleanings)
         await self._connections.aclose()
@@ -169,7 +191,7 @@ class AsyncPostgresqlStore:
         while True:
             rounds -= 1
             try:
-                return await self._connections.send(connection, before, statement)
+                rows = await self._connections.send(connection, before, statement)
             except Exception as error:
                 failure = self._connections.failure(error)
                 if failure is None:
@@ -178,6 +200,18 @@ class AsyncPostgresqlStore:
                     continue
                 doubtful = in_doubt(statement, in_transaction=in_transaction)
                 raise store_error(failure, self._url, doubtful=doubtful) from error
+            if not in_transaction and (digest := waited_for(statement, rows)) is not None:
+                await self.tell(connection, digest)
+            return rows
+
+    async def tell(self, connection: Any, digest: bytes) -> None:
+        """Wake those who wait for a key that is settled and committed. Who is not reached looks by itself, later."""
+        try:
+            await self._connections.send(connection, (), notice(digest))
+        except Exception as error:
+            self._connections.broken(connection)
+            if self._connections.failure(error) is None:
+                raise
 
     async def give_back(self, connection: Any, *, clean: bool) -> None:
         """For others to take, rolled back first where it is not clean. Cancelled, it goes on by itself."""
@@ -212,6 +246,7 @@ class AsyncPostgresqlTransaction:
         self._steps = steps
         self._connection: Any = None
         self._clean = self._shown = False
+        self._waited_for: bytes | None = None
 
     async def __aenter__(self) -> AsyncTransaction:
         return self
@@ -292,8 +327,16 @@ class AsyncPostgresqlTransaction:
             self._connection = await self._connections.acquire()
         if type(step) is Statement and step.name in ENDS:
             self._connections.begun(self._connection, open=False)
-            step = ended(step, self._connections.reset_sql(self._connection))
-        return await self._store.perform(self._connection, step, in_transaction=True)
+            digest, self._waited_for = self._waited_for, None
+            end = ended(step, self._connections.reset_sql(self._connection))
+            rows = await self._store.perform(self._connection, end, in_transaction=True)
+            if digest is not None and step.name == "commit":
+                await self._store.tell(self._connection, digest)
+            return rows
+        rows = await self._store.perform(self._connection, step, in_transaction=True)
+        if type(step) is Statement and step.name == "record":
+            self._waited_for = waited_for(step, rows)
+        return rows
 
     async def _give_back(self) -> None:
         connection, self._connection = self._connection, None

@@ -9,7 +9,19 @@ from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
 from twicesafe.stores.contract import Swept, Transaction
-from twicesafe.stores.postgresql import AGAIN, ENDED_EARLY, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error
+from twicesafe.stores.postgresql import (
+    AGAIN,
+    ENDED_EARLY,
+    ENDS,
+    ROUNDS,
+    Failure,
+    ended,
+    in_doubt,
+    notice,
+    parts,
+    store_error,
+    waited_for,
+)
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
@@ -160,7 +172,7 @@ class PostgresqlStore:
         while True:
             rounds -= 1
             try:
-                return self._connections.send(connection, before, statement)
+                rows = self._connections.send(connection, before, statement)
             except Exception as error:
                 failure = self._connections.failure(error)
                 if failure is None:
@@ -169,6 +181,18 @@ class PostgresqlStore:
                     continue
                 doubtful = in_doubt(statement, in_transaction=in_transaction)
                 raise store_error(failure, self._url, doubtful=doubtful) from error
+            if not in_transaction and (digest := waited_for(statement, rows)) is not None:
+                self.tell(connection, digest)
+            return rows
+
+    def tell(self, connection: Any, digest: bytes) -> None:
+        """Wake those who wait for a key that is settled and committed. Who is not reached looks by itself, later."""
+        try:
+            self._connections.send(connection, (), notice(digest))
+        except Exception as error:
+            self._connections.broken(connection)
+            if self._connections.failure(error) is None:
+                raise
 
     def give_back(self, connection: Any, *, clean: bool) -> None:
         """For others to take, rolled back first where it is not clean."""
@@ -200,6 +224,7 @@ class PostgresqlTransaction:
         self._steps = steps
         self._connection: Any = None
         self._clean = self._shown = False
+        self._waited_for: bytes | None = None
 
     def __enter__(self) -> Transaction:
         return self
@@ -280,8 +305,16 @@ class PostgresqlTransaction:
             self._connection = self._connections.acquire()
         if type(step) is Statement and step.name in ENDS:
             self._connections.begun(self._connection, open=False)
-            step = ended(step, self._connections.reset_sql(self._connection))
-        return self._store.perform(self._connection, step, in_transaction=True)
+            digest, self._waited_for = self._waited_for, None
+            end = ended(step, self._connections.reset_sql(self._connection))
+            rows = self._store.perform(self._connection, end, in_transaction=True)
+            if digest is not None and step.name == "commit":
+                self._store.tell(self._connection, digest)
+            return rows
+        rows = self._store.perform(self._connection, step, in_transaction=True)
+        if type(step) is Statement and step.name == "record":
+            self._waited_for = waited_for(step, rows)
+        return rows
 
     def _give_back(self) -> None:
         connection, self._connection = self._connection, None

@@ -7,6 +7,7 @@ come again and again, and what cleans a connection travels with COMMIT.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -18,6 +19,7 @@ from psycopg.rows import tuple_row
 
 from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.postgresql import (
+    CHANNEL,
     DEFAULT_POOL_SIZE,
     DEFAULT_TIMEOUT,
     Failure,
@@ -267,6 +269,24 @@ class AsyncPsycopgConnections(_Psycopg):
         """See AsyncConnections.broken."""
         connection.pgconn.finish()
 
+    async def listen(self, told: Callable[[str], None]) -> AsyncPsycopgLine | None:
+        """See Lines.listen. A pooler of transactions gives itself away: the process it names is not the server's."""
+        if self._dsn is None:
+            return None
+        async with asyncio.timeout(self._timeout):
+            connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True, prepare_threshold=None)
+        line = AsyncPsycopgLine(connection, told, self._timeout)
+        try:
+            rows = await line.ask(Statement("server", "SELECT pg_backend_pid()", (), writes=False, returns=True))
+            if rows[0][0] != connection.info.backend_pid:
+                await line.aclose()
+                return None
+            await line.ask(Statement("listen", f"LISTEN {CHANNEL}", (), writes=False, returns=False))
+        except BaseException:
+            await line.aclose()
+            raise
+        return line
+
     async def aclose(self) -> None:
         """See AsyncConnections.aclose."""
         if self._puttings:
@@ -274,6 +294,45 @@ class AsyncPsycopgConnections(_Psycopg):
         if self._dsn is not None and self._pool is not None:
             pool, self._pool = self._pool, None
             await pool.close()
+
+
+class AsyncPsycopgLine:
+    """See Line. psycopg hears of notices only while it is asked to wait for them, and then cannot be asked anything
+    else; so what arrives in between is read from here."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], told: Callable[[str], None], timeout: float) -> None:
+        self._connection = connection
+        self._told = told
+        self._timeout = timeout
+        self._socket = connection.fileno()
+        connection.add_notify_handler(lambda notify: told(notify.payload))
+
+    async def ask(self, statement: Statement) -> Rows:
+        """See Line.ask."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._socket)
+        cursor = psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
+        async with asyncio.timeout(self._timeout):
+            await cursor.execute(statement.text, statement.parameters, binary=True)
+            rows = await cursor.fetchall() if statement.returns else []
+        loop.add_reader(self._socket, self._arrived)
+        self._arrived()
+        return rows
+
+    def _arrived(self) -> None:
+        pgconn = self._connection.pgconn
+        try:
+            pgconn.consume_input()
+            while (notify := pgconn.notifies()) is not None:
+                self._told(notify.extra.decode())
+        except psycopg.OperationalError:
+            # The server is gone; whoever asks next is told.
+            asyncio.get_running_loop().remove_reader(self._socket)
+
+    async def aclose(self) -> None:
+        """See Line.aclose."""
+        asyncio.get_running_loop().remove_reader(self._socket)
+        await self._connection.close()
 
 
 def _alive(connection: Any) -> bool:

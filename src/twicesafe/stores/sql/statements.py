@@ -40,8 +40,18 @@ NOW: Final[Mapping[Dialect, str]] = {
 """The database's clock (I12). SQLite has none of use; the store registers the host's, which all processes on a file
 share. now() in PostgreSQL is the transaction's start: leases would be born expired."""
 
-CHANGED: Final[Mapping[Dialect, str]] = {Dialect.SQLITE: "", Dialect.POSTGRESQL: "RETURNING 1"}
+CHANGED: Final[dict[Dialect, str]] = {Dialect.SQLITE: "", Dialect.POSTGRESQL: "RETURNING 1"}
 """How a statement tells what it changed. SQLite counts for nothing, and gathers what it is to return in a table."""
+
+SETTLED: Final[Mapping[Dialect, str]] = CHANGED | {
+    Dialect.POSTGRESQL: (
+        "RETURNING CASE WHEN NOT"
+        " pg_try_advisory_xact_lock(('x' || encode(substr(twicesafe_records.digest, 9, 8), 'hex'))::bit(64)::bigint)"
+        " THEN twicesafe_records.digest END"
+    )
+}
+"""CHANGED, with the digest in it where somebody waits for the key. PostgreSQL is asked for a lock that only those who
+wait have, and keeps it until the commit: whoever begins to wait in between does not get theirs, and looks again."""
 
 _HEAD = re.compile(r"-- name: ([a-z_]+)(?: \[([a-z]+)\])?")
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
@@ -79,7 +89,7 @@ class Queries:
         """`now_sql` replaces the database's clock by another expression; tests drive time with it."""
         self.dialect: Final = dialect
         clock = NOW[dialect] if now_sql is None else f"({now_sql})"
-        macros = {"now": clock, "columns": ", ".join(COLUMNS), "changed": CHANGED[dialect]}
+        macros = {"now": clock, "columns": ", ".join(COLUMNS), "changed": CHANGED[dialect], "settled": SETTLED[dialect]}
         self._queries: Final = {
             source.name: _render(source, placeholder, macros) for source in choose(sources(), dialect)
         }

@@ -4,6 +4,7 @@
 -- {now}          the store's clock (I12), microseconds since the Unix epoch, read anew wherever it stands
 -- {columns}      a whole record, in the order of rows.py
 -- {changed}      a row, whatever is in it, for each row that was changed
+-- {settled}      the same, of a key that is in progress no more; what is in it may tell that somebody waits for that
 --
 -- Conditions name everything the decision was made on, so that 0 rows means: it has changed, look again.
 
@@ -106,19 +107,19 @@ UPDATE twicesafe_records SET
     END,
     status = :status, headers = :headers, body = :body
 WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state IN ('claimed', 'unknown')
-{changed};
+{settled};
 
 -- name: release
 -- Not once its owner is gone and its answer had begun to leave: that was done.
 DELETE FROM twicesafe_records
 WHERE digest = :digest AND owner = :owner AND epoch = :epoch
     AND (state = 'unknown' OR state = 'claimed' AND (status IS NULL OR lease_until > {now}))
-{changed};
+{settled};
 
 -- name: hold
 UPDATE twicesafe_records SET state = 'unknown'
 WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state IN ('claimed', 'unknown')
-{changed};
+{settled};
 
 -- --- claiming, transactional ----------------------------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ ON CONFLICT (digest) DO UPDATE SET
 WHERE twicesafe_records.owner = :seen_owner AND twicesafe_records.epoch = :seen_epoch
     AND twicesafe_records.state = :seen_state AND twicesafe_records.lease_until = :seen_lease_until
     AND (twicesafe_records.state = 'completed' OR twicesafe_records.status IS NULL)
-{changed};
+{settled};
 
 -- --- everybody else -------------------------------------------------------------------------------------------------
 
@@ -183,16 +184,42 @@ WHERE twicesafe_records.owner = :seen_owner AND twicesafe_records.epoch = :seen_
 -- Waits, within bounds, until no transaction is in flight for this key.
 SELECT set_config('lock_timeout', '5s', true), pg_advisory_xact_lock_shared(:digest_int8);
 
+-- name: mark_waiting [postgresql]
+-- A lock of the session, shared by all who wait: whoever settles the key cannot have it alone, and so learns of them.
+-- Not had while somebody is about to commit just that.
+SELECT waited FROM unnest(:digests::bytea[]) AS waited
+WHERE pg_try_advisory_lock_shared(('x' || encode(substr(waited, 9, 8), 'hex'))::bit(64)::bigint);
+
+-- name: unmark_waiting [postgresql]
+SELECT pg_advisory_unlock_shared(('x' || encode(substr(waited, 9, 8), 'hex'))::bit(64)::bigint)
+FROM unnest(:digests::bytea[]) AS waited;
+
+-- name: in_progress [postgresql]
+-- Those of many keys that a claim would find in progress: claimed and leased, or in a transaction that has its lock.
+SELECT waited
+FROM unnest(:digests::bytea[]) AS waited LEFT JOIN twicesafe_records AS record ON record.digest = waited
+WHERE CASE
+    WHEN record.state = 'claimed' AND record.lease_until > {now} THEN true
+    WHEN record.state = 'unknown' OR record.state = 'completed' AND record.key_until > {now} THEN false
+    ELSE EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND objsubid = 1
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND (classid::bigint << 32 | objid::bigint)
+                = ('x' || encode(substr(waited, 1, 8), 'hex'))::bit(64)::bigint
+    )
+END;
+
 -- name: settle
 UPDATE twicesafe_records SET
     state = 'completed', lease_until = {now}, key_until = {now} + :key_us, body_until = {now} + :body_us,
     purge_minute = ({now} + :purge_us) / 60000000, status = :status, headers = :headers, body = :body
 WHERE digest = :digest AND epoch = :epoch AND state = 'unknown'
-{changed};
+{settled};
 
 -- name: settle_not_done
 DELETE FROM twicesafe_records WHERE digest = :digest AND epoch = :epoch AND state = 'unknown'
-{changed};
+{settled};
 
 -- name: now
 SELECT {now};
