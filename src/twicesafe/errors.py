@@ -99,6 +99,14 @@ class LeaseLostError(StoreError):
     """The claim is no longer this owner's (I3): nothing was changed. Inside a transaction it was rolled back."""
 
 
+class SealKeyMissingError(StoreUnavailableError):
+    """A stored answer was encrypted with a key that this process does not have. The message names its id."""
+
+
+class SealBrokenError(StoreError):
+    """A stored answer was changed, moved to another record, or encrypted with a key that was thrown away."""
+
+
 class FingerprintAlgorithmError(StoreError):
     """The record was fingerprinted by an algorithm this version does not know; a newer release wrote it."""
 
