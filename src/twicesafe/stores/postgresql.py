@@ -32,12 +32,6 @@ AGAIN: Final = frozenset({"40001", "40P01"})
 done at once; in a transaction it is the handler's work that would have to run again, so its caller is told."""
 ROUNDS: Final = 16
 
-ENDED_EARLY: Final = (
-    "the handler ended its transaction itself, by COMMIT or ROLLBACK, so its answer was not recorded; rows that it "
-    "wrote may be committed, and another attempt with the same key would write them again. Leave the end of the "
-    "transaction to twicesafe: to undo the work, raise, or answer with an error status"
-)
-
 ENDS: Final = frozenset({"commit", "rollback"})
 
 _SETTLING: Final = frozenset({"complete", "release", "hold", "record", "settle", "settle_not_done"})

@@ -17,7 +17,6 @@ from twicesafe.errors import LeaseLostError
 from twicesafe.stores.contract import AsyncTransaction, Swept
 from twicesafe.stores.postgresql import (
     AGAIN,
-    ENDED_EARLY,
     ENDS,
     ROUNDS,
     Failure,
@@ -32,7 +31,7 @@ from twicesafe.stores.postgresql_waiting import Lines, WakeUps
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
-from twicesafe.stores.sql.transactional import SqlTransactionSteps
+from twicesafe.stores.sql.transactional import ENDED_EARLY, SqlTransactionSteps
 from twicesafe.stores.steps import Rows, Statement, Step, Steps, adrive
 
 R = TypeVar("R")

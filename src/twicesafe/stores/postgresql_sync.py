@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
-from twicesafe.errors import LeaseLostError
+from twicesafe.errors import LeaseLostError, StoreError
 from twicesafe.stores.contract import Swept, Transaction
 from twicesafe.stores.postgresql import (
     AGAIN,
-    ENDED_EARLY,
     ENDS,
     ROUNDS,
     Failure,
@@ -25,8 +25,8 @@ from twicesafe.stores.postgresql import (
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
-from twicesafe.stores.sql.transactional import SqlTransactionSteps
-from twicesafe.stores.steps import Rows, Statement, Step, Steps, drive
+from twicesafe.stores.sql.transactional import ENDED_EARLY, SqlTransactionSteps
+from twicesafe.stores.steps import Rows, Statement, Step, Steps, drive, once
 
 R = TypeVar("R")
 
@@ -151,6 +151,18 @@ class PostgresqlStore:
         self._connections.close()
 
     # --- statements ---------------------------------------------------------------------------------------------------
+
+    def ask(self, statement: Statement) -> Rows:
+        """Perform one statement of the store's, for those whose transactions are elsewhere."""
+        return self._run(once(statement))
+
+    def tell_of(self, statement: Statement, recorded: Rows) -> None:
+        """Wake those who wait for a key whose record, now committed, answered this; on a connection of the pool."""
+        digest = waited_for(statement, recorded)
+        if digest is not None:
+            # Who is not reached looks by itself, later.
+            with suppress(StoreError):
+                self.ask(notice(digest))
 
     def _run(self, steps: Steps[R]) -> R:
         connection = self._connections.acquire()

@@ -22,6 +22,7 @@ from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sqlite_connection import Configure, SqliteFile, as_it_is, host_clock
 from twicesafe.stores.sqlite_transaction import Connections, SqliteTransaction
 from twicesafe.stores.sqlite_writer import Writer
+from twicesafe.stores.steps import Rows, Statement, once
 
 __all__ = ["AsyncSqliteStore", "SqliteStore"]
 
@@ -116,6 +117,10 @@ class SqliteStore:
     def settle_stale(self, look_at: int = 20_000) -> Swept:
         """See SettlesStale.settle_stale."""
         return self._writer.run(partial(self._steps.settle_stale, look_at))
+
+    def ask(self, statement: Statement) -> Rows:
+        """Perform one statement of the store's, for those whose transactions are elsewhere."""
+        return self._writer.run(partial(once, statement))
 
     def check_schema(self) -> None:
         """See Store.check_schema."""
@@ -220,6 +225,10 @@ class AsyncSqliteStore:
     async def settle_stale(self, look_at: int = 20_000) -> Swept:
         """See SettlesStale.settle_stale."""
         return await self._writer.arun(partial(self._steps.settle_stale, look_at))
+
+    async def ask(self, statement: Statement) -> Rows:
+        """Perform one statement of the store's, for those whose transactions are elsewhere."""
+        return await self._writer.arun(partial(once, statement))
 
     async def check_schema(self) -> None:
         """See Store.check_schema."""

@@ -140,8 +140,14 @@ SELECT {columns}, clock.now, 'mine' AS lock
 FROM (SELECT {now} AS now) AS clock LEFT JOIN twicesafe_records ON digest = :digest;
 
 -- name: look [postgresql]
-SELECT {columns}, clock.now, current_setting('twicesafe.lock') AS lock
+-- No lock at all is told where each statement commits by itself; "frozen", where the snapshot may be older than the lock.
+SELECT {columns}, clock.now, current_setting('twicesafe.lock', true)
+    || CASE current_setting('transaction_isolation') WHEN 'read committed' THEN '' ELSE ' frozen' END AS lock
 FROM (SELECT {now} AS now) AS clock LEFT JOIN twicesafe_records ON digest = :digest;
+
+-- name: unchanged [postgresql]
+-- In a frozen snapshot this fails, and asks to be begun again, where the row has changed since.
+SELECT 1 FROM twicesafe_records WHERE digest = :digest FOR SHARE;
 
 -- name: rival_of_another_request [postgresql]
 -- The key's lock was taken while this request's was free. That is another request, or the same one at its very end,
@@ -177,6 +183,33 @@ WHERE twicesafe_records.owner = :seen_owner AND twicesafe_records.epoch = :seen_
     AND twicesafe_records.state = :seen_state AND twicesafe_records.lease_until = :seen_lease_until
     AND (twicesafe_records.state = 'completed' OR twicesafe_records.status IS NULL)
 {settled};
+
+-- name: record [postgresql]
+-- The lock's setting ends with its transaction: in another one, which a handler began behind this one's back, nothing
+-- happens either.
+INSERT INTO twicesafe_records (
+    digest, scope, operation, key_hint, fingerprint, effects, state, owner, epoch,
+    created_at, lease_until, key_until, body_until, purge_minute, status, headers, body
+)
+SELECT
+    :digest::bytea, :scope::text, :operation::text, :key_hint::text, :fingerprint::bytea, :effects::text, 'completed',
+    :owner::bytea, :epoch::bigint, :created_at::bigint, {now}, {now} + :key_us::bigint, {now} + :body_us::bigint,
+    ({now} + :purge_us::bigint) / 60000000, :status::bigint, :headers::bytea, :body::bytea
+WHERE current_setting('twicesafe.lock', true) = 'mine'
+ON CONFLICT (digest) DO UPDATE SET
+    scope = excluded.scope, operation = excluded.operation, key_hint = excluded.key_hint,
+    fingerprint = excluded.fingerprint, effects = excluded.effects, state = excluded.state, owner = excluded.owner,
+    epoch = excluded.epoch, created_at = excluded.created_at, lease_until = excluded.lease_until,
+    key_until = excluded.key_until, body_until = excluded.body_until, purge_minute = excluded.purge_minute,
+    status = excluded.status, headers = excluded.headers, body = excluded.body,
+    recovery_point = NULL, recovery_data = NULL, request = NULL
+WHERE twicesafe_records.owner = :seen_owner AND twicesafe_records.epoch = :seen_epoch
+    AND twicesafe_records.state = :seen_state AND twicesafe_records.lease_until = :seen_lease_until
+    AND (twicesafe_records.state = 'completed' OR twicesafe_records.status IS NULL)
+{settled};
+
+-- name: still_mine [postgresql]
+SELECT 1 WHERE current_setting('twicesafe.lock', true) = 'mine';
 
 -- --- everybody else -------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Final
 from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.lifecycle import Verdict, decide
 from twicesafe.core.record import Instant, Micros, Ownership, Record, StoredResponse
-from twicesafe.errors import StoreUnavailableError
+from twicesafe.errors import ConfigurationError, StoreUnavailableError
 from twicesafe.stores.sql.advisory import lock_keys
 from twicesafe.stores.sql.leased import ROUNDS, SqlSteps, lease_lost
 from twicesafe.stores.sql.rows import WIDTH, of_claim, of_response, of_seen, to_record
@@ -22,6 +22,18 @@ from twicesafe.stores.steps import Batch, Steps
 _NOT_MINE: Final = frozenset({Verdict.FREE, Verdict.OWN, Verdict.TAKE_OVER, Verdict.HOLD, Verdict.SETTLE})
 """Verdicts on which somebody would have to act, and the one who holds the key's lock is at it."""
 
+MINE: Final = "mine"
+_SUFFIX: Final = " frozen"
+FROZEN: Final = MINE + _SUFFIX
+_MINE: Final = frozenset({MINE, FROZEN})
+"""Whose the lock of the key is, in the words of statements.sql."""
+
+ENDED_EARLY: Final = (
+    "the handler ended its transaction itself, by COMMIT or ROLLBACK, so its answer was not recorded; rows that it "
+    "wrote may be committed, and another attempt with the same key would write them again. Leave the end of the "
+    "transaction to twicesafe: to undo the work, raise, or answer with an error status"
+)
+
 
 class SqlTransactionSteps:
     """One transaction's dealings, from `begin` or `claim` to `complete`, `commit` or `roll_back`."""
@@ -29,6 +41,8 @@ class SqlTransactionSteps:
     def __init__(self, sql: Queries) -> None:
         self._sql = sql
         self._leased = SqlSteps(sql)
+        self._asks_whose = "still_mine" in sql.all()
+        """Whether a record also goes in nowhere but where its claim was made."""
         self.open = False
         """Whether the transaction has begun and has not ended."""
         self._claim: Claim | None = None
@@ -60,11 +74,13 @@ class SqlTransactionSteps:
         for _ in range(ROUNDS):
             row = (yield self._opening(claim, joins=joins))[0]
             record, now, lock = to_record(row), row[WIDTH], row[WIDTH + 1]
+            if lock != MINE:
+                lock = yield from self._locked(claim, record, lock)
             verdict = decide(record, claim.fingerprint, claim.owner, now)
             existing: Existing | Claimed | None
             if verdict not in _NOT_MINE:
                 existing = Existing(verdict, record, now)
-            elif lock != "mine":
+            elif lock not in _MINE:
                 existing = yield from self._rival(claim, verdict, lock, now)
             elif verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
                 assert record is not None
@@ -77,10 +93,13 @@ class SqlTransactionSteps:
                 return existing
             else:
                 epoch = 1 if record is None else record.epoch + 1
+                previous = record if verdict is Verdict.TAKE_OVER else None
+                if record is None and lock == FROZEN:
+                    record = yield from self._mark(claim)
                 self.open = True
                 self._claim, self._seen, self._claimed_at = claim, record, now
                 self._own = own = Ownership(claim.digest, claim.owner, epoch)
-                return Claimed(own, now, record if verdict is Verdict.TAKE_OVER else None)
+                return Claimed(own, now, previous)
             if not joins:
                 yield sql("rollback")
             return existing
@@ -104,6 +123,25 @@ class SqlTransactionSteps:
         if sql.dialect is Dialect.SQLITE:
             return Batch((*begin, look))
         return Batch((*begin, sql("lock", **lock_keys(claim.digest, claim.fingerprint.value)), look))
+
+    def _locked(self, claim: Claim, record: Record | None, lock: str | None) -> Steps[str]:
+        """What a look that said no plain "mine" says of the lock. A frozen snapshot is made sure to be current."""
+        if not lock or lock.startswith(" "):
+            raise ConfigurationError(
+                "this connection commits each statement by itself, so there is no transaction that claim, effect and "
+                "answer could share: do not set AUTOCOMMIT on what the store is given"
+            )
+        if lock.endswith(_SUFFIX):
+            if record is not None:
+                yield self._sql("unchanged", digest=claim.digest)
+            return lock if lock == FROZEN else lock.removesuffix(_SUFFIX)
+        return lock
+
+    def _mark(self, claim: Claim) -> Steps[Record | None]:
+        """Put a row where a frozen snapshot shows none. Where there is one it fails, and asks to be begun again."""
+        yield self._sql("claim", **of_claim(claim), lease_us=claim.lease_us, key_us=claim.key_us, request=None)
+        rows = yield self._sql("find", digest=claim.digest)
+        return to_record(rows[0]) if rows else None
 
     def _rival(self, claim: Claim, verdict: Verdict, lock: str, now: Instant) -> Steps[Existing]:
         """Somebody holds the key's lock. In doubt it is "in progress": asking again costs nothing, a false 422 does."""
@@ -135,13 +173,14 @@ class SqlTransactionSteps:
         )
         if keep_effects:
             if not (yield record):
+                mine = not self._asks_whose or (yield self._sql("still_mine"))
                 yield self._sql("rollback")
-                raise lease_lost()
+                raise lease_lost() if mine else RuntimeError(ENDED_EARLY)
             yield self._sql("commit")
             return
         yield self._sql("rollback")
         lock = (yield self._opening(claim))[0][WIDTH + 1]
-        if lock != "mine" or not (yield record):
+        if lock not in _MINE or not (yield record):
             # Whoever claimed in between runs or has answered. There is one answer to a key, and it is theirs.
             yield self._sql("rollback")
             raise lease_lost()
