@@ -16,7 +16,7 @@ demo: .venv-demo/made ## Run the payments demo on http://127.0.0.1:8000
 	.venv-demo/bin/twicesafe demo $(DEMO_ARGS)
 
 test: .venv/made ## Run every test, on real servers (PYTEST_ARGS="tests/core -x" for some of them)
-	scripts/servers postgresql chromium
+	scripts/servers postgresql redis-server chromium
 	.venv/bin/pytest $(PYTEST_ARGS)
 
 lint: .venv/made ## Check style, formatting and types
@@ -33,7 +33,7 @@ docs: .venv/made ## Make the tables and the picture that come from the code
 	.venv/bin/python scripts/make_tables.py
 
 bench: benchmarks/.venv/made ## Measure twicesafe against its floor and its peers
-	scripts/servers postgresql
+	scripts/servers postgresql redis-server
 	benchmarks/.venv/bin/python -m benchmarks $(BENCH_ARGS)
 
 clean: ## Remove every environment and everything generated

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.servers.postgresql", "tests.servers.chromium"]
+pytest_plugins = ["tests.servers.postgresql", "tests.servers.redis", "tests.servers.chromium"]

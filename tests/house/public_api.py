@@ -21,6 +21,7 @@ PUBLIC = (
     "twicesafe.stores.contract",
     "twicesafe.stores.memory",
     "twicesafe.stores.psycopg",
+    "twicesafe.stores.redis",
     "twicesafe.stores.sqlite",
     "twicesafe.testing",
 )

@@ -1,0 +1,53 @@
+"""What a failure of Redis means for whoever asked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twicesafe.errors import AmbiguousWriteError, StoreError, StoreUnavailableError
+
+_MEANINGS: Final = {
+    "READONLY": "this server is a replica now: a failover is under way, or the address names a replica",
+    "LOADING": "the server has just started and is reading its data",
+    "CLUSTERDOWN": "part of the cluster is down",
+    "MASTERDOWN": "the replica that was asked has lost its primary",
+    "OOM": "the server's memory is full: give it more, or keep records for a shorter time",
+    "MISCONF": "the server cannot write to its disk and takes no writes until it can",
+    "NOREPLICAS": "too few replicas are connected for the server's min-replicas-to-write",
+    "TRYAGAIN": "the record's slot is moving between two servers",
+    "BUSY": "the server is busy with somebody else's script",
+    "NOAUTH": "the server wants a password",
+    "WRONGPASS": "the server does not know this user and password",
+    "NOPERM": "this user may not do what the store needs",
+}
+
+MOVES: Final = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "LOADING"})
+"""Whoever says so is not, or not yet, the server to ask: look for it anew."""
+
+
+def refused(word: str, message: str) -> StoreUnavailableError:
+    """The server answered that it would not, which it does before it changes anything."""
+    meaning = _MEANINGS.get(word)
+    return StoreUnavailableError(
+        f"Redis refused, and changed nothing: {message}" + ("" if meaning is None else f" ({meaning})")
+    )
+
+
+def unreachable(shown: str, error: object) -> StoreUnavailableError:
+    """Nothing was sent."""
+    return StoreUnavailableError(f"no connection to {shown}: {str(error).strip() or type(error).__name__}")
+
+
+def lost(error: object, *, writes: bool) -> StoreError:
+    """Something was sent, and no answer came."""
+    text = str(error).strip() or type(error).__name__
+    if writes:
+        return AmbiguousWriteError(f"the connection to Redis failed, and the write may stand: {text}")
+    return StoreUnavailableError(f"the connection to Redis failed before anything was changed: {text}")
+
+
+def unconfirmed(confirmed: int, replicas: int) -> AmbiguousWriteError:
+    """The write stands here, and a failover may forget it."""
+    return AmbiguousWriteError(
+        f"{confirmed} of {replicas} replicas confirmed the write in time: a failover may forget it"
+    )
