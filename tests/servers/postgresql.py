@@ -31,6 +31,26 @@ class PostgresqlServer(PrivatePostgreSQL):
         return self.dsn(name)
 
 
+class Standby(PostgresqlServer):
+    """A copy of `primary` that follows it, and takes over when it is promoted."""
+
+    NAME = "standby"
+    """What the primary knows it by."""
+
+    def __init__(self, primary: PostgresqlServer, *, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(settings=settings)
+        self._primary = primary
+
+    def initialize(self) -> None:
+        """Copy the primary while it runs."""
+        where = f"{self._primary.dsn()}?application_name={self.NAME}"
+        self.run("pg_basebackup", "-D", self.data, "-d", where, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+
+    def promote(self) -> None:
+        """Make it a primary; returns when it takes writes."""
+        self.run("pg_ctl", "promote", "-D", self.data, "-s", "-w")
+
+
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresqlServer]:
     """One server for the whole session (one for each xdist worker): create a database of your own in it."""

@@ -113,6 +113,36 @@ def test_a_store_outlives_its_server(crashing, kind) -> None:
 
 
 @KIND
+def test_a_pool_recovers_after_a_long_outage(crashing, kind, monkeypatch) -> None:
+    """C8, K: however long the server was away, the pool asks for it again as soon as somebody asks the pool."""
+    # What doubles with each failure is as long after two of them as it would be after hours.
+    monkeypatch.setattr("psycopg_pool.base.AttemptWithBackoff.DELAY_BACKOFF", 10_000.0)
+    made = new_place(crashing, kind)
+
+    async def trial() -> None:
+        async with made.opened(timeout=timedelta(seconds=1)) as store:
+            await asyncio.gather(*(won(store, f"before-{n}") for n in range(POOL_SIZE)))
+            await asyncio.to_thread(crashing.stop, "immediate")
+            try:
+                for n in range(3):
+                    failed = await asyncio.gather(
+                        *(store.claim(wish(f"in-vain-{n}-{m}")) for m in range(POOL_SIZE)), return_exceptions=True
+                    )
+                    assert {type(error) for error in failed} == {StoreUnavailableError}
+            finally:
+                await asyncio.to_thread(crashing.start)
+            made.reconnect()
+            for _ in range(3):
+                with suppress(StoreUnavailableError):
+                    await won(store, "after")
+                    return
+            raise AssertionError("it does not recover")
+
+    asyncio.run(trial())
+    made.admin.close()
+
+
+@KIND
 def test_connections_ended_by_an_administrator_are_replaced(place, kind) -> None:
     """R23, C8: sessions that the server ended, idle or in a transaction, cost their transaction and nothing else."""
 

@@ -152,7 +152,13 @@ class PsycopgConnections(_Psycopg):
             if self._pool is None:
                 assert self._dsn is not None
                 self._pool = psycopg_pool.ConnectionPool(
-                    self._dsn, min_size=1, max_size=self._pool_size, kwargs={"autocommit": True}, open=True
+                    self._dsn,
+                    min_size=1,
+                    max_size=self._pool_size,
+                    kwargs={"autocommit": True},
+                    open=True,
+                    # Longer, and after a long outage nobody tries again before the pauses, which double, are over.
+                    reconnect_timeout=self._timeout,
                 )
             return self._pool
 
@@ -227,7 +233,13 @@ class AsyncPsycopgConnections(_Psycopg):
             if self._pool is None:
                 assert self._dsn is not None
                 pool: AsyncPool = psycopg_pool.AsyncConnectionPool(
-                    self._dsn, min_size=1, max_size=self._pool_size, kwargs={"autocommit": True}, open=False
+                    self._dsn,
+                    min_size=1,
+                    max_size=self._pool_size,
+                    kwargs={"autocommit": True},
+                    open=False,
+                    # See PsycopgConnections.
+                    reconnect_timeout=self._timeout,
                 )
                 await pool.open()
                 self._pool = pool
