@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.servers.postgresql", "tests.servers.redis", "tests.servers.chromium"]
+pytest_plugins = [
+    "tests.servers.postgresql",
+    "tests.servers.redis",
+    "tests.servers.dynamodb",
+    "tests.servers.chromium",
+]

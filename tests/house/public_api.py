@@ -19,6 +19,8 @@ PUBLIC = (
     "twicesafe.observe",
     "twicesafe.stores.asyncpg",
     "twicesafe.stores.contract",
+    "twicesafe.stores.dynamodb",
+    "twicesafe.stores.dynamodb_async",
     "twicesafe.stores.memory",
     "twicesafe.stores.psycopg",
     "twicesafe.stores.redis",

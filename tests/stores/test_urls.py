@@ -11,6 +11,8 @@ import pytest
 from tests.house.sources import SOURCE
 from twicesafe.errors import ConfigurationError
 from twicesafe.stores.asyncpg import AsyncpgStore
+from twicesafe.stores.dynamodb import DynamodbStore
+from twicesafe.stores.dynamodb_async import AsyncDynamodbStore
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
 from twicesafe.stores.psycopg import PsycopgStore
 from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
@@ -25,6 +27,7 @@ from twicesafe.stores.urls import open_async_store, open_store
         ("sqlite:///records.db", SqliteStore, AsyncSqliteStore),
         ("postgresql://user:secret@127.0.0.1:1/records", PsycopgStore, AsyncpgStore),
         ("postgres://user@127.0.0.1:1/records", PsycopgStore, AsyncpgStore),
+        ("dynamodb://eu-central-1/records?endpoint=http://127.0.0.1:1", DynamodbStore, AsyncDynamodbStore),
     ],
 )
 def test_an_address_leads_to_its_store(url: str, blocking: type, asynchronous: type) -> None:
@@ -48,7 +51,9 @@ def test_a_path_is_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.Monk
     [
         "", "records.db", "sqlite", "sqlite:", "sqlite:records.db", "sqlite://host/records.db", "sqlite:///",
         "sqlite:///:memory:", "sqlite:///records.db?mode=ro", "memory:other", "mysql://user:secret@host/records",
-        "POSTGRESQL://user:secret@host/records",
+        "POSTGRESQL://user:secret@host/records", "dynamodb://eu-central-1", "dynamodb:///records",
+        "dynamodb://id:secret@eu-central-1/records", "dynamodb://eu-central-1/records?endpint=http://127.0.0.1:1",
+        "dynamodb://eu-central-1/records/more",
     ],
 )  # fmt: skip
 def test_any_other_address_is_refused_without_being_repeated(url: str) -> None:
@@ -66,12 +71,13 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from twicesafe.errors import ConfigurationError
 from twicesafe.stores.urls import open_async_store, open_store
-for opened in (open_store, open_async_store):
+for opened in (open_async_store, open_store):
     opened("memory:"), opened("sqlite:///records.db")
-    try:
-        opened("postgresql://host/records")
-    except ConfigurationError as error:
-        print(error)
+    for url in ("postgresql://host/records", "dynamodb://region/records"):
+        try:
+            opened(url)
+        except ConfigurationError as error:
+            print(error)
 """
     ended = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, str(SOURCE)],
@@ -81,5 +87,5 @@ for opened in (open_store, open_async_store):
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    psycopg, asyncpg = ended.stdout.splitlines()
-    assert "pip install 'twicesafe[psycopg]'" in psycopg and "pip install 'twicesafe[asyncpg]'" in asyncpg
+    for line, extra in zip(ended.stdout.splitlines(), ("asyncpg", "dynamodb", "psycopg", "dynamodb"), strict=True):
+        assert f"pip install 'twicesafe[{extra}]'" in line

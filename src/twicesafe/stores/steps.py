@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+S = TypeVar("S")
+A = TypeVar("A")
 R = TypeVar("R")
 
 Row: TypeAlias = Sequence[Any]
@@ -46,7 +48,7 @@ def once(step: Step) -> Steps[Rows]:
     return rows
 
 
-def drive(steps: Steps[R], perform: Callable[[Step], Rows]) -> R:
+def drive(steps: Generator[S, A, R], perform: Callable[[S], A]) -> R:
     """Run `steps` to their end; whatever `perform` raises ends them there."""
     try:
         step = next(steps)
@@ -58,7 +60,7 @@ def drive(steps: Steps[R], perform: Callable[[Step], Rows]) -> R:
         steps.close()
 
 
-async def adrive(steps: Steps[R], perform: Callable[[Step], Awaitable[Rows]]) -> R:
+async def adrive(steps: Generator[S, A, R], perform: Callable[[S], Awaitable[A]]) -> R:
     """`drive`, for asyncio. Cancelled at any step, it closes `steps` there."""
     try:
         step = next(steps)
