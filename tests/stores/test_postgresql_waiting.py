@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from tests.servers.cutting import CuttingProxy
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgresql import PostgresqlServer
 from tests.stores.claims import ANSWER, wish
 from tests.stores.postgresql_kinds import ASYNC_KINDS, KINDS, Place, as_async, complete, new_place, whole, won
@@ -273,6 +274,34 @@ def test_a_pool_of_your_own_is_waited_for_by_polling(postgresql_server: Postgres
 
     with made.admin:
         asyncio.run(trial())
+
+
+@ASYNC
+def test_behind_pgbouncer_waiting_is_polling(postgresql_server: PostgresqlServer, kind) -> None:
+    """R11, C8: where LISTEN is heard by nobody that is found out, no lock is left in the pooler's sessions, and a wait
+    is a short pause before the next question."""
+    database = postgresql_server.create_database()
+    name = database.rpartition("/")[2]
+
+    async def trial() -> None:
+        with PgBouncer(postgresql_server) as bouncer:
+            store, owner = KINDS[kind][0](bouncer.dsn(name)), KINDS[kind][0](database)
+            async with asyncio.timeout(60):
+                await owner.apply_schema()
+                own = await won(owner)
+                await settled(store)
+                await settled(store)
+                connection = await asyncpg.connect(database)
+                locks = "SELECT count(*) FROM pg_locks JOIN pg_database AS d ON d.oid = database WHERE datname = $1"
+                assert await connection.fetchval(f"{locks} AND locktype = 'advisory'", name) == 0
+                assert await connection.fetchval("SELECT count(*) FROM pg_listening_channels()") == 0
+                assert store._wake_ups._line is None
+                await complete(owner, own)
+                await connection.close()
+            await store.aclose()
+            await owner.aclose()
+
+    asyncio.run(trial())
 
 
 @ASYNC
