@@ -5,6 +5,7 @@ from __future__ import annotations
 pytest_plugins = [
     "tests.servers.postgresql",
     "tests.servers.redis",
+    "tests.servers.mariadb",
     "tests.servers.dynamodb",
     "tests.servers.chromium",
 ]

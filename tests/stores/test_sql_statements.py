@@ -12,7 +12,9 @@ import asyncpg
 import psycopg
 import pytest
 
+from tests.servers.mariadb import MariadbServer
 from tests.servers.postgresql import PostgresqlServer
+from twicesafe.stores.pymysql import PymysqlStore
 from twicesafe.stores.sql.schema import apply_schema
 from twicesafe.stores.sql.statements import (
     Dialect,
@@ -28,6 +30,9 @@ from twicesafe.stores.steps import Batch, Rows, Statement, Step, adrive, drive
 
 NOT_PREPARABLE = {"begin", "commit", "rollback"}
 """PostgreSQL prepares no transaction control; every other test runs it."""
+
+
+OF_MYSQL = ("START TRANSACTION", "SAVEPOINT", "RELEASE SAVEPOINT", "SET @", "DO ")
 
 
 def queries(placeholder: Placeholder) -> Queries:
@@ -89,19 +94,41 @@ def test_each_statement_prepares_on_postgresql(postgresql_server: PostgresqlServ
     assert prepared == {source.name for source in sources() if source.dialect in (None, Dialect.POSTGRESQL)}
 
 
-def test_both_dialects_ask_for_the_same_parameters() -> None:
-    """R10: where a dialect has a form of its own, it takes no parameter that the other has not."""
-    sqlite, postgresql = ({s.name: s.text for s in choose(sources(), dialect)} for dialect in Dialect)
+def test_each_statement_prepares_on_mysql(mariadb_server: MariadbServer) -> None:
+    """R10, K: MariaDB takes every statement of its dialect, against the tables of its schema."""
+    store = PymysqlStore(mariadb_server.dsn(mariadb_server.create_database()))
+    store.apply_schema()
+    sql = Queries(Dialect.MYSQL, Placeholder.QUESTION_MARK)
+    connection = store._connections.acquire()
+    cursor = connection.cursor()
+    for query in sql.all().values():
+        text = query.text.replace("'", "''")
+        cursor.execute(f"PREPARE probe FROM '{text}'")
+        cursor.execute("DEALLOCATE PREPARE probe")
+    store._connections.release(connection)
+    store.close()
+    assert set(sql.all()) == {source.name for source in sources() if source.dialect in (None, Dialect.MYSQL)}
+
+
+def test_all_dialects_ask_for_the_same_parameters() -> None:
+    """R10: where a dialect has a form of its own, it takes no parameter that the others have not."""
+    sqlite, postgresql, mysql = ({s.name: s.text for s in choose(sources(), dialect)} for dialect in Dialect)
     wanted = re.compile(r"(?<!:):([a-z_]+)")
     for name in sqlite.keys() & postgresql.keys():
         assert set(wanted.findall(sqlite[name])) == set(wanted.findall(postgresql[name])), name
+    for name in (sqlite.keys() & mysql.keys()) - {"record"}:
+        assert set(wanted.findall(sqlite[name])) == set(wanted.findall(mysql[name])), name
+    # MySQL has two statements where the others have one.
+    both = mysql["record"] + mysql["record_over"]
+    assert set(wanted.findall(sqlite["record"])) == set(wanted.findall(both))
 
 
 def test_no_statement_is_recognised_by_words() -> None:
     """K: what a statement does is told by how it begins, and the file begins them as the reader expects."""
+    begin = ("SELECT", "INSERT", "UPDATE", "DELETE", "BEGIN", "COMMIT", "ROLLBACK", *OF_MYSQL)
     for dialect in Dialect:
         for source in choose(sources(), dialect):
-            assert source.text.startswith(("SELECT", "INSERT", "UPDATE", "DELETE", "BEGIN", "COMMIT", "ROLLBACK"))
+            assert source.text.startswith(begin)
     sql = queries(Placeholder.NUMBER)
     assert {name for name, query in sql.all().items() if query.writes} == {
         "claim", "claim_expired", "take_over", "hold_stale", "settle_answered", "forget_stale", "renew",

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from twicesafe.errors import SchemaError
+from twicesafe.errors import SchemaError, StoreUnavailableError
 from twicesafe.stores.sql.statements import NOW, Dialect, Queries
 from twicesafe.stores.steps import Batch, Statement, Steps
 
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS twicesafe_schema (
     applied_at {integer} NOT NULL
 )"""
 
-_INTEGER: Final = {Dialect.SQLITE: "INTEGER", Dialect.POSTGRESQL: "bigint"}
+_INTEGER: Final = {Dialect.SQLITE: "INTEGER", Dialect.POSTGRESQL: "bigint", Dialect.MYSQL: "BIGINT"}
 _FILE = re.compile(r"(\d{4})_[a-z_]+\.sql")
 
 
@@ -49,12 +49,14 @@ def versions(dialect: Dialect) -> tuple[Version, ...]:
 
 def schema_text(dialect: Dialect) -> str:
     """The tables as a script, for those who apply it by other means. It leaves what `apply_schema` would leave."""
-    parts = [f"BEGIN;\n\n{_versions_table(dialect).text};\n"]
+    begin, commit = ("", "") if dialect is Dialect.MYSQL else ("BEGIN;\n\n", "COMMIT;\n")
+    parts = [f"{begin}{_versions_table(dialect).text};\n"]
     clock = {Dialect.SQLITE: "CAST(strftime('%s', 'now') AS INTEGER) * 1000000"}.get(dialect, NOW[dialect])
     for version in versions(dialect):
         parts.append(version.text)
         parts.append(f"INSERT INTO twicesafe_schema (version, applied_at) VALUES ({version.number}, {clock});\n")  # noqa: S608 - whole numbers
-    parts.append("COMMIT;\n")
+    if commit:
+        parts.append(commit)
     return "\n".join(parts)
 
 
@@ -76,8 +78,15 @@ def check_schema(sql: Queries, url: str) -> Steps[None]:
 
 
 def apply_schema(sql: Queries) -> Steps[None]:
-    """See Store.apply_schema. One transaction, one process at a time; newer tables are left alone."""
-    yield Batch((sql("begin"), sql("schema_lock")))
+    """See Store.apply_schema. One transaction, one process at a time; newer tables are left alone.
+
+    On MySQL, where tables are made outside any transaction, what was begun and broke off is finished the next time.
+    """
+    if sql.dialect is Dialect.MYSQL:
+        if not (yield sql("schema_lock"))[0][0]:
+            raise StoreUnavailableError("another process is making the tables, and takes longer than 5 s: run it again")
+    else:
+        yield Batch((sql("begin"), sql("schema_lock")))
     found = yield from _version(sql)
     if not found:
         # A session that has seen that the table is not there may go on believing it; one that makes it looks anew.
@@ -88,7 +97,7 @@ def apply_schema(sql: Queries) -> Steps[None]:
             for statement in version.statements():  # noqa: UP028 - a tuple cannot be sent rows
                 yield statement
             yield sql("schema_applied", version=version.number)
-    yield sql("commit")
+    yield sql("unlock" if sql.dialect is Dialect.MYSQL else "commit")
 
 
 def _version(sql: Queries) -> Steps[int]:

@@ -1,6 +1,6 @@
-"""Reads statements.sql and renders it for one dialect and one driver.
+"""Reads statements.sql, and what MySQL says otherwise, and renders it for one dialect and one driver.
 
-A mistake in the file (a name twice, a statement that one dialect lacks, an unknown macro) shows when it is read; each
+A mistake in a file (a name twice, a statement that one dialect lacks, an unknown macro) shows when it is read; each
 statement is prepared on each database by the tests.
 """
 
@@ -23,6 +23,8 @@ class Dialect(StrEnum):
 
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
+    MYSQL = "mysql"
+    """MariaDB too."""
 
 
 class Placeholder(StrEnum):
@@ -36,12 +38,15 @@ class Placeholder(StrEnum):
 NOW: Final[Mapping[Dialect, str]] = {
     Dialect.SQLITE: "twicesafe_now()",
     Dialect.POSTGRESQL: "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+    Dialect.MYSQL: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
 }
 """The database's clock (I12). SQLite has none of use; the store registers the host's, which all processes on a file
-share. now() in PostgreSQL is the transaction's start: leases would be born expired."""
+share. now() in PostgreSQL is the transaction's start: leases would be born expired. MySQL's is the statement's start,
+and in UTC, whatever the session's time zone."""
 
-CHANGED: Final[dict[Dialect, str]] = {Dialect.SQLITE: "", Dialect.POSTGRESQL: "RETURNING 1"}
-"""How a statement tells what it changed. SQLite counts for nothing, and gathers what it is to return in a table."""
+CHANGED: Final[dict[Dialect, str]] = {Dialect.SQLITE: "", Dialect.POSTGRESQL: "RETURNING 1", Dialect.MYSQL: ""}
+"""How a statement tells what it changed. SQLite counts for nothing, and gathers what it is to return in a table; MySQL
+counts, and returns nothing."""
 
 SETTLED: Final[Mapping[Dialect, str]] = CHANGED | {
     Dialect.POSTGRESQL: (
@@ -118,8 +123,10 @@ def inlined(statement: Statement) -> str:
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """The statements of the file."""
-    return parse(files("twicesafe.stores.sql").joinpath("statements.sql").read_text(encoding="utf-8"))
+    """The statements of the files."""
+    folder = files("twicesafe.stores.sql")
+    names = ("statements.sql", "statements_mysql.sql")
+    return parse("\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names))
 
 
 def parse(text: str) -> tuple[Source, ...]:

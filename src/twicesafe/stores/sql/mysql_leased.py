@@ -1,0 +1,98 @@
+"""The leased way on MySQL: what leased.py does, with what MySQL answers in place of RETURNING."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar, cast
+
+from twicesafe.core.claims import Claim, Claimed, Existing, Found
+from twicesafe.core.lifecycle import Verdict, abandoned
+from twicesafe.core.record import RecordState
+from twicesafe.errors import StoreUnavailableError
+from twicesafe.stores.contract import Swept
+from twicesafe.stores.sql.leased import SqlSteps
+from twicesafe.stores.sql.rows import COLUMNS, WIDTH, of_seen, to_record
+from twicesafe.stores.sql.statements import Queries
+from twicesafe.stores.steps import Batch, Rows, Statement, Steps
+
+R = TypeVar("R")
+
+READ_PATIENCE: Final = 5
+"""Seconds that a read waits for a transaction with its key."""
+
+_EPOCH: Final = COLUMNS.index("epoch")
+_STATE: Final = COLUMNS.index("state")
+_ENDED_AS: Final = {"hold_stale": RecordState.UNKNOWN, "settle_answered": RecordState.COMPLETED}
+
+
+class MysqlSteps(SqlSteps):
+    """Every method of the leased way, as steps."""
+
+    def __init__(self, sql: Queries) -> None:
+        super().__init__(sql)
+        self._after = b""
+        """How far the sweep for stale claims has come."""
+
+    def claim(self, claim: Claim) -> Steps[Claimed | Existing]:
+        """See Session.claim."""
+        return self._returning(super().claim(claim), claim)
+
+    def _returning(self, steps: Steps[R], claim: Claim) -> Steps[R]:
+        """Give `steps` the rows that others get by RETURNING. Nothing, where they could be another's by now."""
+        found: Rows = ()
+        try:
+            step = next(steps)
+            while True:
+                rows = yield step
+                name = cast("Statement", step).name
+                if name == "find":
+                    found = rows
+                elif rows and name == "claim":
+                    rows = ((claim.owner, rows[0][0]),)
+                elif rows and name in ("claim_expired", "take_over"):
+                    rows = ((found[0][_EPOCH] + 1, rows[0][0]),)
+                elif rows and name in _ENDED_AS:
+                    rows = yield self._sql("find", digest=claim.digest)
+                    if rows and (rows[0][_EPOCH], rows[0][_STATE]) != (found[0][_EPOCH], _ENDED_AS[name]):
+                        rows = ()
+                step = steps.send(rows)
+        except StopIteration as end:
+            return cast("R", end.value)
+        finally:
+            steps.close()
+
+    def read(self, digest: bytes) -> Steps[Found]:
+        """See Store.read."""
+        sql = self._sql
+        row = (yield Batch((lock(sql, digest, READ_PATIENCE), sql("look", digest=digest), sql("unlock"))))[0]
+        if row[WIDTH + 1] != MINE:
+            raise StoreUnavailableError(
+                f"a transaction with this key is under way, and has not ended within {READ_PATIENCE} s: read again"
+            )
+        return Found(to_record(row), row[WIDTH])
+
+    def settle_stale(self, look_at: int) -> Steps[Swept]:
+        """See SettlesStale.settle_stale."""
+        after = self._after
+        place, last = (yield self._sql("sweep_to", after=after, look_at=look_at))[0]
+        settled = 0
+        rows = () if place is None else (yield self._sql("stale", after=after, place=place))
+        for row in rows:
+            record = to_record(row)
+            assert record is not None
+            verdict = abandoned(record, row[WIDTH])
+            if verdict is not None:
+                key_us = max(1, record.key_until - record.created_at)
+                ended = yield self._sql(_ABANDONED[verdict], digest=record.digest, key_us=key_us, **of_seen(record))
+                settled += len(ended)
+        self._after = b"" if last else place
+        return Swept(settled, not last)
+
+
+MINE: Final = "mine"
+
+_ABANDONED: Final = {Verdict.HOLD: "hold_stale", Verdict.SETTLE: "settle_answered", Verdict.FREE: "forget_stale"}
+
+
+def lock(sql: Queries, digest: bytes, patience: int) -> Statement:
+    """Ask for the lock of a key. Where two keys share its 16 bytes, one of them is told "in progress" now and then."""
+    return sql("lock", lock_name=f"twicesafe.{digest[:16].hex()}.", patience=patience)
