@@ -20,6 +20,9 @@ from types import TracebackType
 
 from tests.servers.postgresql import PostgresqlServer
 
+ROLES = ("twicesafe", *(f"place{n}" for n in range(1000)))
+"""Whom it lets in. No server settings pass through it, so a test that needs some makes a role that has them."""
+
 LOOKS = 500
 """How often it is looked for after its start."""
 
@@ -52,11 +55,15 @@ class PgBouncer:
             "auth_type": "trust",
             "auth_file": str(self._folder / "users"),
             "pool_mode": "transaction",
-            "default_pool_size": "4",
-            "ignore_startup_parameters": "extra_float_digits",
+            "default_pool_size": "3",
+            "max_client_conn": "500",
+            "server_idle_timeout": "5",
+            "ignore_startup_parameters": "options, extra_float_digits",
+            "log_connections": "0",
+            "log_disconnections": "0",
             **self._settings,
         }
-        (self._folder / "users").write_text('"twicesafe" ""\n')
+        (self._folder / "users").write_text("".join(f'"{name}" ""\n' for name in ROLES))
         lines = [f"* = host=127.0.0.1 port={self._server.port}", "[pgbouncer]"]
         lines += [f"{name} = {value}" for name, value in settings.items()]
         (self._folder / "pgbouncer.ini").write_text("\n".join(["[databases]", *lines, ""]))

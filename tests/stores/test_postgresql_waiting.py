@@ -285,7 +285,7 @@ def test_behind_pgbouncer_waiting_is_polling(postgresql_server: PostgresqlServer
 
     async def trial() -> None:
         with PgBouncer(postgresql_server) as bouncer:
-            store, owner = KINDS[kind][0](bouncer.dsn(name)), KINDS[kind][0](database)
+            store, owner = KINDS[kind][0](postgresql_server.dsn(name, port=bouncer.port)), KINDS[kind][0](database)
             async with asyncio.timeout(60):
                 await owner.apply_schema()
                 own = await won(owner)
