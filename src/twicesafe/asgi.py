@@ -27,16 +27,8 @@ from twicesafe.errors import (
     ScopeError,
     StoreError,
 )
-from twicesafe.keyed import (
-    ASGIApp,
-    ASGIScope,
-    ClientGoneError,
-    KeyedRequest,
-    Message,
-    Receive,
-    Send,
-    current,
-)
+from twicesafe.incoming import ASGIScope, Message, Receive
+from twicesafe.keyed import ASGIApp, KeyedRequest, Send, current
 from twicesafe.observe import Event, Observer, log_events, tell
 from twicesafe.stores.contract import AsyncStore
 
@@ -85,11 +77,15 @@ class IdempotencyMiddleware:
             raise ConfigurationError("scope must be a function that says who the caller is, or PUBLIC")
         if operation is None:
             operation = Operation("http", policy or Policy())
+        self._operation: Operation | None = None
+        self._operation_of: OperationOf | None = None
         if isinstance(operation, Operation):
             check_effects(operation, store)
+            self._operation = operation
+        else:
+            self._operation_of = operation
         self.app = app
         self._who = scope
-        self._operation = operation
         self._shared = Shared(store, observer, entered)
         self._drain = drain
 
@@ -100,27 +96,34 @@ class IdempotencyMiddleware:
                 receive, send = draining(receive, self.drained), checked(send, self._shared)
             await self.app(scope, receive, send)
             return
-        operation = self._operation if isinstance(self._operation, Operation) else self._operation(scope)
+        operation = self._operation
+        if operation is None and self._operation_of is not None:
+            operation = self._operation_of(scope)
         if operation is None or scope["method"] not in operation.policy.methods:
             await self.app(scope, receive, send)
             return
         policy = operation.policy
         try:
-            key = read_key(scope, policy)
-            if key is None:
-                await self.app(scope, receive, send)
-                return
+            headers = scope["headers"]
+            lines = dict(headers)
+            line = lines.get(policy.header_name)
+            alone = len(lines) == len(headers)
+            if line is not None and alone and policy.plain_key(line):
+                key = str(line, "ascii")
+            else:
+                found = read_key(scope, policy)
+                if found is None:
+                    await self.app(scope, receive, send)
+                    return
+                key = found
             who = self._who(scope) if callable(self._who) else self._who
-            if type(who) is not str and isawaitable(who):
-                who = await who
-            who = identified(who)
+            if type(who) is not str:
+                who = identified(await who if isawaitable(who) else who)
         except RequestError as error:
             await send_refusal(error, policy, send)
             return
-        loop = asyncio.get_running_loop()
-        request = KeyedRequest(self._shared, operation, key, scope, receive, send, loop)
-        scope["twicesafe"] = request
-        await shielded(request, self._serve(request, who), self._shared, loop)
+        request = scope["twicesafe"] = KeyedRequest(self._shared, operation, key, scope, receive, send)
+        await shielded(request, request.serve(self.app, who, lines if alone else None), self._shared)
 
     async def drained(self) -> None:
         """Wait, up to `drain`, for work whose client is gone.
@@ -128,18 +131,6 @@ class IdempotencyMiddleware:
         For the lifespan of an application around one that is mounted: servers tell mounted ones of no shutdown.
         """
         await drained(self._shared, self._drain)
-
-    async def _serve(self, request: KeyedRequest, who: Scope) -> None:
-        try:
-            result = await request.enter(who)
-        except RequestError as error:
-            result = request.refuse(error)
-        except ClientGoneError:
-            return
-        if result is None:
-            await request.run(self.app, request.receive)
-        else:
-            await request.finish(None)
 
 
 def check_store(store: AsyncStore) -> None:
@@ -230,21 +221,18 @@ def checked(send: Send, shared: Shared) -> Send:
     return checking
 
 
-async def shielded(
-    request: KeyedRequest,
-    work: Coroutine[Any, Any, None],
-    shared: Shared,
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+async def shielded(request: KeyedRequest, work: Coroutine[Any, Any, None], shared: Shared) -> None:
     """Run `work` in a task of its own that the cancellation of this one does not reach (R14), once it has claimed.
 
     Context variables that the application sets are seen by the layers around, as if there were no task.
     """
+    loop = asyncio.get_running_loop()
     context = copy_context()
     try:
         task = eager.start(work, loop, context)
         if task is None:
             return
+        request.waits(loop)
         shared.running.add(task)
         task.add_done_callback(shared.running.discard)
         try:
@@ -259,9 +247,10 @@ async def shielded(
             raise
         task.result()
     finally:
-        for variable, value in context.items():
-            if variable.get(None) is not value:
-                variable.set(value)
+        if context:
+            for variable, value in context.items():
+                if variable.get(None) is not value:
+                    variable.set(value)
 
 
 def _report(task: asyncio.Task[None]) -> None:

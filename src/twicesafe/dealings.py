@@ -10,10 +10,14 @@ from collections.abc import Callable, MutableMapping
 from time import perf_counter_ns
 from typing import Any, Final, TypeAlias
 
+from twicesafe.core.capture import Responded
 from twicesafe.core.claims import Claim, Claimed, Existing
+from twicesafe.core.exchange import exchange
+from twicesafe.core.plain import REPLAYED_NOTICE, plain_replay
 from twicesafe.core.policy import Operation
-from twicesafe.core.record import Effects, Ownership
+from twicesafe.core.record import Effects, Ownership, StoredResponse
 from twicesafe.core.steps import (
+    FORWARD,
     Begin,
     Commit,
     Complete,
@@ -64,25 +68,24 @@ class Shared:
 class Dealings:
     """What KeyedRequest is built on."""
 
-    __slots__ = (
-        "_claim", "_exchange", "_loop", "_own", "_ran_at", "_result", "_shared", "_transaction", "_visible",
-        "operation",
-    )  # fmt: skip
+    # On the class, so that a request pays for what it uses only.
+    _claim: Claim | None = None
+    _exchange: Exchange | None = None
+    """Begun where something is for it to decide; until then all went as in core.plain."""
+    _own: Ownership | None = None
+    """The claim that is won and not settled yet."""
+    _transaction: AsyncTransaction | None = None
+    """The one that is open."""
+    _result: Result | None = None
+    _visible: asyncio.Event | None = None
+    """Set once the application may know of a hang-up."""
+    _loop: asyncio.AbstractEventLoop | None = None
+    """Once the work has waited for something: what never waits needs no renewal, and no duplicate meets it."""
+    _ran_at = 0
 
-    def __init__(self, shared: Shared, operation: Operation, loop: asyncio.AbstractEventLoop) -> None:
-        self.operation = operation
+    def __init__(self, shared: Shared, operation: Operation) -> None:
         self._shared = shared
-        self._loop = loop
-        self._claim: Claim | None = None
-        self._exchange: Exchange | None = None
-        self._own: Ownership | None = None
-        """A claim of the leased way, renewed while its work runs."""
-        self._transaction: AsyncTransaction | None = None
-        """The one that is open."""
-        self._result: Result | None = None
-        self._visible: asyncio.Event | None = None
-        """Set once the application may know of a hang-up."""
-        self._ran_at = 0
+        self.operation = operation
 
     async def close(self) -> None:
         """Give back the transaction, if one is open, and renew nothing any more. Safe to call twice."""
@@ -91,17 +94,107 @@ class Dealings:
         if transaction is not None:
             await transaction.__aexit__(None, None, None)
 
+    def waits(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The work goes on in turns of the loop: from now on its claim is renewed and its time is taken."""
+        self._loop = loop
+        if self._own is not None:
+            self._watch_over(self._own, loop)
+
+    def _watch_over(self, own: Ownership, loop: asyncio.AbstractEventLoop) -> None:
+        self._ran_at = perf_counter_ns()
+        if self._transaction is None:
+            assert self._claim is not None
+            self._shared.renewals.watch(own, self._claim.lease_us, loop)
+
     def _forget(self) -> None:
         own = self._own
         if own is not None:
             self._own = None
-            self._shared.renewals.forget(own)
+            if self._loop is not None:
+                self._shared.renewals.forget(own)
 
-    async def _advance(self, value: object) -> Run | Flow | None:
-        """Drive the exchange until it wants the application to go on, or has its result."""
-        generator = self._exchange
-        assert generator is not None
-        error: StoreError | None = None
+    async def _claimed(self, claim: Claim) -> bool:
+        """Claim. Whether to run; otherwise there is a result, or the exchange has to go on."""
+        try:
+            if claim.effects is Effects.TRANSACTIONAL:
+                found = await self._claim_in_transaction(claim)
+            else:
+                found = await self._shared.store.claim(claim)
+        except StoreError as error:
+            return await self._take_up(None, error)
+        except BaseException:
+            await self.close()
+            raise
+        if type(found) is Claimed:
+            self._own = found.ownership
+            if self._loop is not None:
+                self._watch_over(found.ownership, self._loop)
+            if found.previous is None:
+                return True
+        answer = plain_replay(found)
+        if answer is None:
+            return await self._take_up(found, None)
+        self._tell(REPLAYED_NOTICE)
+        self._result = answer
+        return False
+
+    async def _take_up(self, found: object, error: StoreError | None) -> bool:
+        """The claim has come to this, which is for the exchange. Whether to run."""
+        claim = self._claim
+        assert claim is not None
+        self._exchange = exchange(claim, self.operation.policy, self._shared.usual.get(claim.operation, 0))
+        next(self._exchange)
+        return await self._advance(found, error) is not None
+
+    async def _recorded(self, own: Ownership, answer: StoredResponse, entered: bool | None) -> bool:  # noqa: FBT001 - as it stands in Responded
+        """Record an answer that core.plain gave lines for. Whether the application's answer is to be sent."""
+        policy, transaction = self.operation.policy, self._transaction
+        try:
+            if transaction is None:
+                await self._shared.store.complete(own, answer, policy.key_us, policy.body_us)
+            else:
+                keep = policy.keeps_effects(answer.status)
+                await transaction.complete(own, answer, policy.key_us, policy.body_us, keep_effects=keep)
+        except StoreError as error:
+            self._going().send(Responded(*answer, entered))
+            await self._advance(None, error)
+            return self._result is FORWARD
+        except BaseException:
+            await self.close()
+            raise
+        self._result = FORWARD
+        if self._loop is None and transaction is None:
+            self._own = None
+        else:
+            await self._over()
+        return True
+
+    async def _over(self) -> None:
+        """There is a result."""
+        if self._visible is not None:
+            self._visible.set()
+        if self._ran_at:
+            self._note_duration()
+        self._forget()
+        if self._transaction is not None:
+            await self.close()
+
+    def _going(self) -> Exchange:
+        """The exchange, at the step at which the handler runs."""
+        going, claim = self._exchange, self._claim
+        if going is None:
+            assert claim is not None and self._own is not None
+            going = self._exchange = exchange(claim, self.operation.policy, self._shared.usual.get(claim.operation, 0))
+            next(going)
+            going.send(Claimed(self._own, 0))
+        return going
+
+    async def _advance(self, value: object, error: StoreError | None = None) -> Run | Flow | None:
+        """Drive the exchange until it wants the application to go on, or has its result.
+
+        It is sent `value`, or thrown `error`.
+        """
+        generator = self._going()
         try:
             while True:
                 step = generator.send(value) if error is None else generator.throw(error)
@@ -109,36 +202,12 @@ class Dealings:
                 if type(step) is Run or type(step) is Flow:
                     return step
                 try:
-                    # What every request comes by; the rest is _perform's.
-                    if type(step) is Claim:
-                        if step.effects is Effects.TRANSACTIONAL:
-                            value = await self._claim_in_transaction(step)
-                        else:
-                            value = await self._shared.store.claim(step)
-                            if type(value) is Claimed:
-                                own = self._own = value.ownership
-                                self._shared.renewals.watch(own, step.lease_us, self._loop)
-                    elif type(step) is Notice:
-                        self._tell(step)
-                    elif type(step) is Complete:
-                        own, response, key_us, body_us, keep = step
-                        session = self._shared.store if self._transaction is None else self._transaction
-                        await session.complete(own, response, key_us, body_us, keep_effects=keep)
-                        value = None
-                    else:
-                        value = await self._perform(step)
+                    value = await self._perform(step)
                 except StoreError as problem_met:
                     error = problem_met
         except StopIteration as stop:
             self._result = stop.value
-            if self._ran_at:
-                self._note_duration()
-            if self._visible is not None:
-                self._visible.set()
-            if self._own is not None:
-                self._forget()
-            if self._transaction is not None:
-                await self.close()
+            await self._over()
             return None
         except BaseException:
             await self.close()
@@ -161,6 +230,20 @@ class Dealings:
     async def _perform(self, step: Any) -> object:
         session = self._shared.store if self._transaction is None else self._transaction
         match step:
+            case Claim():
+                if step.effects is Effects.TRANSACTIONAL:
+                    found = await self._claim_in_transaction(step)
+                else:
+                    found = await session.claim(step)
+                if type(found) is Claimed:
+                    self._own = found.ownership
+                    if self._loop is not None:
+                        self._watch_over(found.ownership, self._loop)
+                return found
+            case Complete(own, response, key_us, body_us, keep):
+                await session.complete(own, response, key_us, body_us, keep_effects=keep)
+            case Notice():
+                self._tell(step)
             case Begin():
                 await (await self._open()).begin()
             case Commit():

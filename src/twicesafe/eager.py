@@ -29,6 +29,8 @@ if sys.version_info >= (3, 12):
 else:
     from asyncio import tasks
 
+    _current: dict[asyncio.AbstractEventLoop, Any] = tasks._current_tasks  # type: ignore[attr-defined]  # noqa: SLF001
+    """What asyncio itself goes by; its functions to enter and to leave a task are four calls."""
     _Future = asyncio.futures._PyFuture  # type: ignore[attr-defined]  # noqa: SLF001
     _Task = tasks._PyTask  # type: ignore[attr-defined]  # noqa: SLF001
 
@@ -90,16 +92,11 @@ else:
         coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: contextvars.Context
     ) -> asyncio.Task[None] | None:
         """Run up to the first wait. None where there was none: it is over, and what it raised was raised here."""
-        outer = tasks.current_task(loop)
-        task = _EagerTask(coroutine, loop, context)
-        if outer is not None:
-            tasks._leave_task(loop, outer)  # noqa: SLF001
+        outer = _current.pop(loop, None)
+        task = _current[loop] = _EagerTask(coroutine, loop, context)
         try:
-            tasks._enter_task(loop, task)  # noqa: SLF001
-            try:
-                awaited = context.run(coroutine.send, None)
-            finally:
-                tasks._leave_task(loop, task)  # noqa: SLF001
+            awaited = context.run(coroutine.send, None)
+            del _current[loop]
             task._go_on(awaited)  # noqa: SLF001
         except StopIteration:
             if task._must_cancel:  # noqa: SLF001
@@ -107,5 +104,7 @@ else:
             return None
         finally:
             if outer is not None:
-                tasks._enter_task(loop, outer)  # noqa: SLF001
+                _current[loop] = outer
+            else:
+                _current.pop(loop, None)
         return task

@@ -18,7 +18,6 @@ dependencies are resolved last, and what is refused after them rolls the claim b
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial, wraps
@@ -63,7 +62,8 @@ from twicesafe.endpoint import (
     yields_async,
 )
 from twicesafe.errors import ConfigurationError, RequestError
-from twicesafe.keyed import ASGIApp, ASGIScope, KeyedRequest, Receive, Send
+from twicesafe.incoming import ASGIScope, Receive
+from twicesafe.keyed import ASGIApp, KeyedRequest, Send
 from twicesafe.observe import Observer, log_events
 from twicesafe.openapi import document
 from twicesafe.starlette import entered
@@ -283,12 +283,11 @@ class Idempotency:
             # Behind an ASGI middleware of ours, that one does the work.
             await app(scope, receive, send)
             return
-        loop = asyncio.get_running_loop()
-        keyed = scope[self._slot] = KeyedRequest(self._shared, self._undecided, "", scope, receive, send, loop)
+        keyed = scope[self._slot] = KeyedRequest(self._shared, self._undecided, "", scope, receive, send)
         carriers = self._carriers
         for name, _ in scope["headers"]:
             if name in carriers:
-                await shielded(keyed, keyed.run(app, keyed.receive), self._shared, loop)
+                await shielded(keyed, keyed.run(app, keyed.receive), self._shared)
                 return
         await keyed.run(app, receive)
 

@@ -8,29 +8,26 @@ untouched, so that a framework may authenticate and validate first (R22).
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
-from os import urandom
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from twicesafe.core.capture import Capture, Progress, Raised, Responded
 from twicesafe.core.claims import Claim
-from twicesafe.core.exchange import exchange, unkeyed
+from twicesafe.core.exchange import unkeyed
 from twicesafe.core.fingerprint import Fingerprint, RequestFacts
 from twicesafe.core.keys import Scope, derive, scoped_key
+from twicesafe.core.plain import plain_record
 from twicesafe.core.policy import Operation
 from twicesafe.core.problems import problem
-from twicesafe.core.record import Effects
-from twicesafe.core.steps import Answer, Flow, Forward, Propagate, Result, Run
-from twicesafe.dealings import Dealings, Shared
+from twicesafe.core.record import Effects, StoredResponse
+from twicesafe.core.steps import FORWARD, Answer, Flow, Forward, Propagate, Result
+from twicesafe.dealings import Shared
 from twicesafe.errors import BodyTooLargeError, RequestError
+from twicesafe.incoming import ASGIScope, ClientGoneError, Incoming, Message, Receive
+from twicesafe.owners import new_owner
 
-ASGIScope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
 
@@ -39,60 +36,44 @@ LINGER: Final = 5.0
 """Seconds that a stream whose client is gone goes on for the sake of its record. Servers end their requests before they
 tell the application to shut down, so it may hold up a shutdown, and `docker stop` kills after 10 s."""
 _PASSING, _HOLDING, _FLOWING, _FORWARDING, _DROPPING = "passing", "holding", "flowing", "forwarding", "dropping"
-_DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 
 
 async def _silence() -> Message:
-    return _DISCONNECT
+    return {"type": "http.disconnect"}
 
 
 async def _nowhere(message: Message) -> None:
     """The exchange is over."""
 
 
-class ClientGoneError(ConnectionError):
-    """The client went away: before its request was whole, and nothing was claimed; or while its answer flowed."""
+_PARTED: Final[tuple[ASGIScope, Receive, Send]] = ({}, _silence, _nowhere)
+_new: Final = tuple.__new__
+"""Makes a named tuple by one call instead of two."""
 
 
-class KeyedRequest(Dealings):
+class KeyedRequest(Incoming):
     """What a handler may know of its request is public: `key`, `connection`, `derived_key()`, `nothing_done()`."""
 
-    __slots__ = (
-        "__weakref__", "_capture", "_detached", "_early", "_held", "_parts", "_receive", "_repeatable", "_scope",
-        "_send", "_size", "_start", "_state", "_told", "_watch", "_whole", "entered", "key",
-    )  # fmt: skip
+    # On the class, so that a request pays for what it uses only.
+    entered: bool | None = None
+    """Whether the handler proper was reached; None where nobody says."""
+    _start: Message | None = None
+    _held: list[Message] | None = None
+    _state = _PASSING
+    _repeatable = False
+    _detached = False
+    _capture: Capture | None = None
 
     def __init__(
-        self,
-        shared: Shared,
-        operation: Operation,
-        key: str,
-        scope: ASGIScope,
-        receive: Receive,
-        send: Send,
-        loop: asyncio.AbstractEventLoop,
+        self, shared: Shared, operation: Operation, key: str, scope: ASGIScope, receive: Receive, send: Send
     ) -> None:
-        super().__init__(shared, operation, loop)
+        self._shared = shared
+        self.operation = operation
         self.key = key
         """Empty where the request carries none."""
-        self.entered: bool | None = None
-        """Whether the handler proper was reached; None where nobody says."""
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._whole = False
-        """Whether the body has arrived to its end."""
-        self._early: deque[Message] = deque()
-        self._capture: Capture
-        self._start: Message | None = None
-        self._held: list[Message] = []
-        self._state = _PASSING
-        self._repeatable = False
-        self._detached = self._told = False
-        self._watch: asyncio.Task[None] | asyncio.TimerHandle | None = None
-        """While an answer flows: for the client to hang up, then for the time to tell the application (`_told`)."""
 
     # --- for handlers -------------------------------------------------------------------------------------------------
 
@@ -115,6 +96,27 @@ class KeyedRequest(Dealings):
 
     # --- for shells ---------------------------------------------------------------------------------------------------
 
+    async def serve(self, app: ASGIApp, who: Scope, lines: Mapping[bytes, bytes] | None) -> None:
+        """Claim, and let the application answer or answer instead. `lines` as for `enter`."""
+        try:
+            result = await self.enter(who, lines)
+        except RequestError as error:
+            result = self.refuse(error)
+        except ClientGoneError:
+            return
+        if result is not None:
+            await self.finish(None)
+            return
+        try:
+            await app(self._scope, self.receive, self.send)
+        except BaseException as raised:  # noqa: BLE001 - whatever ends the handler has to be settled first
+            await self.finish(raised)
+        else:
+            if self._result is FORWARD:
+                self._scope, self._receive, self._send = _PARTED
+            else:
+                await self.finish(None)
+
     async def run(self, app: ASGIApp, receive: Receive) -> None:
         """Let the application answer, and settle whatever it leaves. Raises what is to reach the server."""
         error = None
@@ -124,21 +126,13 @@ class KeyedRequest(Dealings):
             if isinstance(raised, ClientGoneError) and not self.begun:
                 return
             error = raised
-        if error is None and type(self._result) is Forward:
-            self._part()
-        else:
-            await self.finish(error)
+        await self.finish(error)
 
     def bind(self, operation: Operation) -> None:
         """Say, before entering, what this request turned out to ask for; its handler has not been reached yet."""
         self.operation = operation
         self.entered = False
         self._scope["twicesafe"] = self
-
-    @property
-    def begun(self) -> bool:
-        """Whether it is entered or refused."""
-        return self._exchange is not None or self._result is not None
 
     @property
     def result(self) -> Result | None:
@@ -150,50 +144,53 @@ class KeyedRequest(Dealings):
         """Whether a claim was asked for: from then on the work is seen through to its end, whoever goes away."""
         return self._claim is not None
 
-    async def enter(self, who: Scope) -> Result | None:
+    async def enter(self, who: Scope, lines: Mapping[bytes, bytes] | None = None) -> Result | None:
         """Claim. None means run; a result is to be sent by `finish` instead, and nothing may run.
 
-        Reads what is left of the body first. Raises RequestError for a request that cannot be claimed, ClientGoneError
+        `lines` are the header lines by name, where the caller has them so and no name comes twice. Reads what is left
+        of the body first. Raises RequestError for a request that cannot be claimed, ClientGoneError
         where the body never became whole.
         """
         operation = self.operation
         policy = operation.policy
-        if not self._whole:
-            await self._read_body(policy.body_limit)
-        if self._size > policy.body_limit:
+        body = await self._body(policy.body_limit)
+        if body is None:
             raise BodyTooLargeError(f"the body of this operation may have at most {policy.body_limit} bytes")
+        scope = self._scope
         digest, name, hint = scoped_key(who, self.key, operation.name if policy.per_operation_keys else None)
-        scope, parts = self._scope, self._parts
-        path = scope.get("raw_path") or quote(scope["path"]).encode("ascii")
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        facts = RequestFacts(scope["method"], path, scope["query_string"], scope["headers"], body)
-        claim = self._claim = Claim(
-            digest, name, operation.name, hint, Fingerprint(facts, policy.fingerprint), policy.effects, urandom(16),
-            policy.lease_us, policy.key_us,
+        facts = _new(
+            RequestFacts,
+            (
+                scope["method"], scope.get("raw_path") or quote(scope["path"]).encode("ascii"), scope["query_string"],
+                scope["headers"], body, lines,
+            ),
         )  # fmt: skip
-        self._exchange = exchange(claim, policy, self._shared.usual.get(operation.name, 0))
+        claim = self._claim = _new(
+            Claim,
+            (
+                digest, name, operation.name, hint, Fingerprint(facts, policy.fingerprint), policy.effects,
+                new_owner(), policy.lease_us, policy.key_us, None,
+            ),
+        )  # fmt: skip
         self._state = _DROPPING
-        return self._begun(await self._advance(None))
+        if await self._claimed(claim):
+            self._state = _HOLDING
+            return None
+        return self._result
 
     async def enter_without_key(self) -> Result | None:
         """Open the transaction of a transactional operation whose request carries no key. The result is `enter`'s."""
         self._exchange = unkeyed(self.operation.policy)
         self._state = _DROPPING
-        return self._begun(await self._advance(None))
-
-    def _begun(self, step: Run | Flow | None) -> Result | None:
-        if step is None:
+        if await self._advance(None) is None:
             return self._result
-        policy = self.operation.policy
-        self._capture = Capture(policy.response_limit, live=policy.effects is not Effects.TRANSACTIONAL)
         self._state = _HOLDING
-        self._ran_at = perf_counter_ns()
         return None
 
     async def finish(self, error: BaseException | None) -> None:
         """The application returned, or raised `error`: settle what is open, answer, raise what is due."""
         if self._result is None:
-            if self._exchange is None:
+            if not self.begun:
                 if error is not None:
                     raise error
                 return
@@ -208,15 +205,12 @@ class KeyedRequest(Dealings):
                 {"type": "http.response.start", "status": result.status, "headers": list(result.headers)},
                 {"type": "http.response.body", "body": result.body, "more_body": False},
             )
-        self._part()
+        # A server's request leads here through its scope: what led back would leave it to the garbage collector.
+        self._scope, self._receive, self._send = _PARTED
         if isinstance(result, Propagate | Answer) and result.error is not None:
             raise result.error
         if error is not None and type(result) is Forward and not isinstance(error, ClientGoneError):
             raise error
-
-    def _part(self) -> None:
-        """A server's request leads here through its scope: what led back would leave it to the garbage collector."""
-        self._scope, self._receive, self._send = {}, _silence, _nowhere
 
     def refuse(self, error: RequestError) -> Result:
         """Have `finish` answer a request that cannot be claimed; whatever the application answers is dropped."""
@@ -237,45 +231,53 @@ class KeyedRequest(Dealings):
 
     # --- towards the application --------------------------------------------------------------------------------------
 
-    async def receive(self) -> Message:
-        """What the application receives: the very messages that came, then silence.
-
-        A hang-up is none of its business while its answer is being recorded; it learns of one when it streams what is
-        not recorded, or for longer than LINGER, and it is told that the exchange is over once its answer is complete.
-        """
-        if self._early:
-            return self._early.popleft()
-        if self._exchange is None:
-            message = await self._receive()
-            self._count(message, self.operation.policy.body_limit)
-            return message
-        if self._result is None:
-            visible = self._visible = self._visible or asyncio.Event()
-            await visible.wait()
-            if self._result is None:
-                self._told = True
-        return _DISCONNECT
-
     async def send(self, message: Message) -> None:
         """What the application sends: passed through, held back until it is recorded, let flow, or dropped."""
         kind = message["type"]
+        start = self._start
         if self._state is not _HOLDING or kind == "http.response.pathsend":
             await self._pass_on(message)
-        elif kind == "http.response.start" and self._start is None:
-            self._capture.start(message["status"], message.get("headers", ()))
+        elif start is None and kind == "http.response.start":
             self._start = message
-        elif kind == "http.response.body" and self._start is not None:
-            progress = self._capture.body(message.get("body", b""), more=message.get("more_body", False))
-            if progress is Progress.HOLD:
-                self._held.append(message)
-            elif progress is Progress.FLOW or self._capture.whole:
-                await self._record(message, streaming=progress is Progress.FLOW)
-        else:
+        elif start is None or kind != "http.response.body":
             await self._forward(message)
+        elif self._capture is None and not message.get("more_body", False):
+            await self._sent_in_one_piece(start, message)
+        else:
+            await self._take(start, message)
 
-    async def _record(self, last: Message, *, streaming: bool) -> None:
-        """Have the answer recorded, then let go of it; `last` is the message by which it became known."""
+    async def _sent_in_one_piece(self, start: Message, message: Message) -> None:
+        status, headers, body = start["status"], start.get("headers", ()), message.get("body", b"")
+        entered = self.entered
+        if entered is None:
+            entered = self.entered = self._shared.entered(self._scope, status)
+        own, policy = self._own, self.operation.policy
+        kept = plain_record(status, headers, body, entered, policy)
+        if kept is None or own is None or self._repeatable:
+            await self._take(start, message)
+        elif not await self._recorded(own, _new(StoredResponse, (status, kept, body)), entered):
+            self._state = _DROPPING
+        else:
+            self._state = _FORWARDING
+            await self._forward(start, message)
+
+    async def _take(self, start: Message, message: Message) -> None:
+        """One more piece of an answer that is held back."""
         capture = self._capture
+        if capture is None:
+            policy = self.operation.policy
+            capture = self._capture = Capture(policy.response_limit, live=policy.effects is not Effects.TRANSACTIONAL)
+            capture.start(start["status"], start.get("headers", ()))
+            self._held = []
+        progress = capture.body(message.get("body", b""), more=message.get("more_body", False))
+        if progress is Progress.HOLD:
+            assert self._held is not None
+            self._held.append(message)
+        elif progress is Progress.FLOW or capture.whole:
+            await self._record(capture, message, streaming=progress is Progress.FLOW)
+
+    async def _record(self, capture: Capture, last: Message, *, streaming: bool) -> None:
+        """Have the answer recorded, then let go of it; `last` is the message by which it became known."""
         if self.entered is None:
             self.entered = self._shared.entered(self._scope, capture.status)
         step = await self._advance(
@@ -288,11 +290,11 @@ class KeyedRequest(Dealings):
             if self._detached:
                 self._let_know()
             else:
-                self._watch = self._loop.create_task(self._watch_client())
+                self._watch = asyncio.get_running_loop().create_task(self._watch_client())
         else:
             self._state = _DROPPING
             return
-        assert self._start is not None
+        assert self._start is not None and self._held is not None
         held, self._held = self._held, []
         await self._forward(self._start, *held, last)
 
@@ -312,6 +314,7 @@ class KeyedRequest(Dealings):
         if message["type"] != "http.response.body":
             return
         capture = self._capture
+        assert capture is not None
         progress = capture.body(message.get("body", b""), more=message.get("more_body", False))
         if progress is Progress.WHOLE:
             if capture.whole and self._result is None:
@@ -356,40 +359,11 @@ class KeyedRequest(Dealings):
     def _let_know(self) -> None:
         """The client of a flowing answer is gone: have the application know, now or in a while."""
         self._stop_watching()
+        assert self._capture is not None
         if self._capture.recordable:
-            self._watch = self._loop.call_later(LINGER, self._show_hang_up)
+            self._watch = asyncio.get_running_loop().call_later(LINGER, self._show_hang_up)
         else:
             self._show_hang_up()
-
-    def _stop_watching(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-
-    def _show_hang_up(self) -> None:
-        visible = self._visible = self._visible or asyncio.Event()
-        visible.set()
-
-    # --- from the client ----------------------------------------------------------------------------------------------
-
-    async def _read_body(self, limit: int) -> None:
-        while not self._whole and self._size <= limit:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError("the client hung up before its request was whole")
-            self._count(message, limit)
-            self._early.append(message)
-
-    def _count(self, message: Message, limit: int) -> None:
-        """Keep a part of the body, as long as there is not too much of it."""
-        if message["type"] == "http.request":
-            body = message.get("body", b"")
-            self._size += len(body)
-            if self._size > limit:
-                self._parts.clear()
-            elif body:
-                self._parts.append(body)
-            self._whole = not message.get("more_body", False)
 
 
 def current(scope: ASGIScope) -> KeyedRequest:

@@ -56,7 +56,21 @@ requests = st.builds(
         unique_by=lambda header: header[0],
     ).map(tuple),
     texts,
+    st.none(),
 )
+
+
+def by_name(one: RequestFacts) -> RequestFacts:
+    """The same request as a shell tells of it that has the header lines by name."""
+    return one._replace(lines=dict(one.headers))
+
+
+@given(requests, st.sampled_from(EVERY), st.sampled_from([(), (b"x-version",)]))
+def test_how_a_shell_holds_the_header_lines_does_not_count(
+    one: RequestFacts, algorithm: FingerprintAlgorithm, names: tuple[bytes, ...]
+) -> None:
+    """R8: lines that are given by name as well give the same digest."""
+    assert compute(by_name(one), algorithm, names) == compute(one, algorithm, names)
 
 
 # --- what counts -----------------------------------------------------------------------------------------------------

@@ -239,8 +239,14 @@ def test_strangers_cannot_make_an_operation_table_grow(monkeypatch):
     """R11: names of operations that come from paths are forgotten again, the oldest first; each request still runs."""
     monkeypatch.setattr("twicesafe.dealings.USUAL_AT_MOST", 3)
 
+    probe = Probe()
+
+    async def in_turns(scope, receive, send):
+        await asyncio.sleep(0)
+        await probe(scope, receive, send)
+
     async def trial():
-        rig = Rig(operation=lambda scope: Operation(scope["path"]))
+        rig = Rig(probe=probe, app=in_turns, operation=lambda scope: Operation(scope["path"]))
         for number in range(10):
             await post(rig.safe, path=f"/w/{number}", key=f"key-{number}")
         assert rig.effects == 10

@@ -12,8 +12,9 @@ Written one way is one request, and nothing else: `/work` is not `/work/`, `%7E`
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import sha256
 from struct import Struct
 from typing import Final, NamedTuple
@@ -66,6 +67,8 @@ class RequestFacts(NamedTuple):
     query: bytes
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
+    lines: Mapping[bytes, bytes] | None = None
+    """The header lines by name, where the shell has them so; only where no name comes twice."""
 
 
 class Fingerprint:
@@ -75,8 +78,8 @@ class Fingerprint:
 
     def __init__(self, facts: RequestFacts, rule: FingerprintRule) -> None:
         self._facts = facts
-        self._names = rule.headers
-        self.value: Final = compute(facts, rule.algorithm, rule.headers)
+        self._names = rule[1]
+        self.value: Final = compute(facts, *rule)
 
     def matches(self, stored: bytes) -> bool:
         """Whether the record's request was this one. FingerprintAlgorithmError where only a newer release can tell."""
@@ -104,40 +107,63 @@ class GivenFingerprint(NamedTuple):
 
 
 _PREFIX: Final = {algorithm: bytes([algorithm]) for algorithm in FingerprintAlgorithm}
+FRONTS_KEPT: Final = 128
+"""Most requests differ from an earlier one in their bodies only. Servers bound a head's size, some 64 KB each."""
 _LENGTHS: Final = Struct(">?6I")
 """Whether the body was parsed, then the length of each part but the body, which is the last."""
 
 
 def compute(facts: RequestFacts, algorithm: FingerprintAlgorithm, names: Iterable[bytes] = ()) -> bytes:
     """33 bytes: the algorithm's number, then SHA-256 over the lengths of the parts and the parts."""
-    method, path, query, headers, body = facts
-    content_type = content_encoding = b""
-    for name, line in headers:
-        # Two lines of one name are one list (RFC 9110, 5.3), which no parser below takes for a single value.
-        if name == b"content-type":
-            content_type = content_type + b"," + line if content_type else line
-        elif name == b"content-encoding":
-            content_encoding = content_encoding + b"," + line if content_encoding else line
+    method, path, query, headers, body, lines = facts
+    if lines is not None:
+        content_type, content_encoding = lines.get(b"content-type", b""), lines.get(b"content-encoding", b"")
+    else:
+        content_type, content_encoding = _listed(headers, b"content-type"), _listed(headers, b"content-encoding")
+    if algorithm is RAW and not names:
+        digest = sha256(_front(False, method, path, query, content_type, content_encoding, b""))
+        digest.update(body)
+        return b"\1" + digest.digest()
     parsed = None if algorithm is RAW else _parsed_body(algorithm, content_type, content_encoding, body)
     if parsed is not None:
         content_type, body = parsed
         content_encoding = b""
-    chosen = b""
-    if names:
-        chosen = b"".join(
-            b"%d:%b%d:%b" % (len(name), name, len(line), line)
-            for wanted in names
-            for name, line in headers
-            if name == wanted
-        )
-    verb = method.encode("utf-8", "surrogatepass")
-    lengths = _LENGTHS.pack(
-        parsed is not None,
-        len(verb), len(path), len(query), len(content_type), len(content_encoding), len(chosen),
-    )  # fmt: skip
-    digest = sha256(b"".join((lengths, verb, path, query, content_type, content_encoding, chosen)))
+    chosen = b"".join(
+        b"%d:%b%d:%b" % (len(name), name, len(line), line)
+        for wanted in names
+        for name, line in headers
+        if name == wanted
+    )
+    digest = sha256(_front(parsed is not None, method, path, query, content_type, content_encoding, chosen))
     digest.update(body)
     return _PREFIX[algorithm] + digest.digest()
+
+
+def _listed(headers: Sequence[tuple[bytes, bytes]], wanted: bytes) -> bytes:
+    """The field's value. Two lines of one name are one list (RFC 9110, 5.3), which no parser takes for one value."""
+    value = b""
+    for name, line in headers:
+        if name == wanted:
+            value = value + b"," + line if value else line
+    return value
+
+
+@lru_cache(maxsize=FRONTS_KEPT)
+def _front(
+    parsed: bool,  # noqa: FBT001 - it stands at its place in the front
+    method: str,
+    path: bytes,
+    query: bytes,
+    content_type: bytes,
+    content_encoding: bytes,
+    chosen: bytes,
+) -> bytes:
+    """All that is hashed before the body."""
+    verb = method.encode("utf-8", "surrogatepass")
+    lengths = _LENGTHS.pack(
+        parsed, len(verb), len(path), len(query), len(content_type), len(content_encoding), len(chosen)
+    )
+    return b"".join((lengths, verb, path, query, content_type, content_encoding, chosen))
 
 
 def _parsed_body(

@@ -8,7 +8,7 @@ length-prefixed before hashing, so no two tuples can collide (R7), and no key is
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from hashlib import blake2b, sha256
 from struct import Struct
@@ -33,8 +33,6 @@ class KeySyntax(StrEnum):
 
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_PLAIN = re.compile(rb"[!#-~](?:[ -~]*[!-~])?")
-"""A key as most are sent: printable ASCII without a blank at either end, not quoted."""
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _ESCAPED = re.compile(r'\\(["\\])')
 
@@ -65,6 +63,13 @@ class KeyRule(NamedTuple):
         return self._replace(syntax=syntax)
 
 
+def plain_key(rule: KeyRule) -> Callable[[bytes], object]:
+    """A test for header lines which, where it holds, are the key that parse_key would find: most are."""
+    uuid = rule.syntax is KeySyntax.UUID
+    shape = rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}" if uuid else rb"[!#-~](?:[ -~]*[!-~])?"
+    return re.compile(rb"(?=.{%d,%d}\Z)%b" % (rule.min_length, rule.max_length, shape)).fullmatch
+
+
 def parse_key(lines: Sequence[bytes | str], rule: KeyRule) -> str | None:
     """The key that these header lines (or other carrier values) name, or None when there is no line at all.
 
@@ -84,9 +89,6 @@ def parse_key(lines: Sequence[bytes | str], rule: KeyRule) -> str | None:
 
 def _parse_one(line: bytes | str, rule: KeyRule) -> str:
     if isinstance(line, bytes):
-        syntax, least, most = rule
-        if least <= len(line) <= most and syntax is KeySyntax.OPAQUE and _PLAIN.fullmatch(line):
-            return line.decode("ascii")
         try:
             text = line.decode("ascii").strip(" \t")
         except UnicodeDecodeError:
@@ -142,8 +144,12 @@ Scope = str | _Public
 """A stable identity of the caller, known to the server: a user or tenant id. Never a token, never an address."""
 
 
-_LENGTHS: Final = Struct(">HH")
+_pack_lengths: Final = Struct(">HH").pack
 """Of the scope (at most 4 bytes a character) and of the key. The operation comes last and needs none."""
+HINTED: Final = 16
+"""Shorter keys are too easy to guess from a part of them."""
+_new: Final = tuple.__new__
+"""Makes a named tuple by one call instead of two."""
 
 
 class ScopedKey(NamedTuple):
@@ -160,11 +166,11 @@ def scoped_key(scope: Scope, key: str, operation: str | None = None) -> ScopedKe
     `scope` must be a non-empty string of at most 255 characters, or PUBLIC. Raises ScopeError otherwise: an empty
     identity would put everybody without one into a shared scope.
     """
-    if scope is PUBLIC:
+    if isinstance(scope, str) and 0 < len(scope) <= MAX_SCOPE_LENGTH:
+        name = scope
+    elif scope is PUBLIC:
         # No identity is empty, so nobody else's keys have this length.
         name = ""
-    elif isinstance(scope, str) and scope and len(scope) <= MAX_SCOPE_LENGTH:
-        name = scope
     else:
         raise ScopeError(
             "the caller's identity must be a non-empty string of at most "
@@ -172,13 +178,15 @@ def scoped_key(scope: Scope, key: str, operation: str | None = None) -> ScopedKe
         )
     who = name.encode("utf-8", "surrogatepass")
     what = key.encode("ascii")
-    where = b"" if operation is None else b"o" + operation.encode("utf-8", "surrogatepass")
-    return ScopedKey(sha256(_LENGTHS.pack(len(who), len(what)) + who + what + where).digest(), name, key_hint(key))
+    joined = _pack_lengths(len(who), len(what)) + who + what
+    if operation is not None:
+        joined += b"o" + operation.encode("utf-8", "surrogatepass")
+    return _new(ScopedKey, (sha256(joined).digest(), name, "…" + key[-4:] if len(key) >= HINTED else "…"))
 
 
 def key_hint(key: str) -> str:
     """What an operator may see of a key: its last four characters, and nothing of a short one."""
-    return "…" + key[-4:] if len(key) >= 16 else "…"
+    return "…" + key[-4:] if len(key) >= HINTED else "…"
 
 
 def derive(digest: bytes, call: str) -> str:

@@ -6,14 +6,15 @@ There is no global configuration: pass a Policy.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
 from twicesafe.core.fingerprint import FingerprintRule
-from twicesafe.core.keys import KeyRule
+from twicesafe.core.keys import KeyRule, plain_key
 from twicesafe.core.record import Effects, Micros
+from twicesafe.core.replay import forgotten
 from twicesafe.errors import ConfigurationError
 
 DEFAULT_LEASE: Final = timedelta(seconds=30)
@@ -86,6 +87,12 @@ class Policy:
     wait_us: Micros = field(init=False, repr=False, compare=False)
     header_name: bytes = field(init=False, repr=False, compare=False)
     """The carrier's name in lower case, as ASGI spells header names."""
+    plain_key: Callable[[bytes], object] = field(init=False, repr=False, compare=False)
+    """Truth for a header line that is a key as it stands. Of any other line it says nothing: see keys.parse_key."""
+    forgotten: frozenset[bytes] = field(init=False, repr=False, compare=False)
+    """Names of header lines, in lower case, that no replay sends again."""
+    unrecorded: frozenset[int] = field(init=False, repr=False, compare=False)
+    """Statuses that say that nothing was done, or may say it: what is not in here is recorded."""
 
     def __post_init__(self) -> None:
         write = object.__setattr__
@@ -132,6 +139,9 @@ class Policy:
         write(self, "body_us", self.body_retention // _MICROSECOND)
         write(self, "wait_us", self.wait // _MICROSECOND)
         write(self, "header_name", self.header.lower().encode("ascii"))
+        write(self, "plain_key", plain_key(self.key))
+        write(self, "forgotten", forgotten(store_cookies=self.store_cookies))
+        write(self, "unrecorded", self.released | self.repeatable | REFUSED_BEFORE_WORK)
 
     def keeps_effects(self, status: int) -> bool:
         """Whether a transactional operation that answers `status` commits what it did."""

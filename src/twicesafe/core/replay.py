@@ -37,9 +37,14 @@ _NEVER: Final = HOP_BY_HOP | PER_EXCHANGE
 _NEVER_OR_COOKIE: Final = _NEVER | {b"set-cookie"}
 
 
+def forgotten(*, store_cookies: bool) -> frozenset[bytes]:
+    """Names, in lower case, of the lines that no replay sends again."""
+    return _NEVER if store_cookies else _NEVER_OR_COOKIE
+
+
 def remembered(headers: Sequence[tuple[bytes, bytes]], *, store_cookies: bool) -> HeaderLines:
     """The lines of `headers` that a replay sends again, in their order. Names are compared in lower case."""
-    dropped = _NEVER if store_cookies else _NEVER_OR_COOKIE
+    dropped = forgotten(store_cookies=store_cookies)
     kept = tuple([line for line in headers if line[0].lower() not in dropped])
     if len(kept) == len(headers):
         return kept

@@ -1,10 +1,12 @@
 """Records in this process's memory: for tests, development, and servers of one process that may forget on restart.
 
-Theory of operation. One dict leads from a digest to ONE bytes object per record, packed: a few hundred thousand
-records cost the garbage collector nothing, where as many tuples stop the process for a quarter of a second at a time.
-Nothing is ever searched. A queue holds every digest of the dict exactly once; while something may have expired, each
-claim looks at the few digests at its head, drops what is over and puts the rest back at the end. A released record
-leaves an empty mark behind, so that its digest is not queued twice; its turn in the queue removes the mark.
+Theory of operation. Claims, and outcomes that are unknown, are few and short-lived: one dict leads from a digest to its
+record. A completed record goes to another dict as ONE bytes object, packed, its answer's body beside it: a few hundred
+thousand records cost the garbage collector nothing, where as many tuples stop the process for a quarter of a second at
+a time. A claim stands before what is completed under its digest, which can only be over by then.
+
+Nothing is ever searched. A queue holds every completed digest exactly once; while something may have expired, each
+claim looks at the few digests at its head, drops what is over and puts the rest back at the end.
 """
 
 from __future__ import annotations
@@ -18,31 +20,10 @@ from typing import Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, decide
-from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
+from twicesafe.core.record import Instant, Micros, Ownership, Record, RecordState, StoredResponse
 from twicesafe.errors import ConfigurationError, LeaseLostError
 from twicesafe.stores.contract import AsyncTransaction, Transaction
-from twicesafe.stores.memory_rows import (
-    BODY,
-    BODY_UNTIL,
-    CLAIMED,
-    COMPLETED,
-    EPOCH,
-    KEY_UNTIL,
-    LASTING,
-    LEASE_UNTIL,
-    NO_BODY,
-    OWNER,
-    STATE,
-    STATUS,
-    UNKNOWN,
-    Head,
-    answered,
-    head_of,
-    moved,
-    pack,
-    to_record,
-    without_body,
-)
+from twicesafe.stores.memory_rows import Begun, begun, ends_of, pack, unpack
 
 __all__ = ["AsyncMemoryStore", "MemoryStore"]
 
@@ -51,13 +32,16 @@ NO_TRANSACTION: Final = (
     "or keep its records beside its data with twicesafe.stores.sqlite, twicesafe.stores.asyncpg or "
     "twicesafe.stores.psycopg"
 )
+LASTING: Final = "a claim's lease and retention last a microsecond at least"
 LOOKED_AT_PER_CLAIM: Final = 4
 """More than one, or the queue would never come round while records are made; few, because a claim pays for it."""
 LOOKED_AT_TOGETHER: Final = 500
 """A purge lets claims through after this many rows, some 0.3 ms."""
 
 _FAR: Final[Instant] = 1 << 62
-_RELEASED: Final = b""
+_OWNER_LENGTH: Final = 16
+_new: Final = tuple.__new__
+"""Makes a named tuple by one call instead of two."""
 
 
 def wall_clock() -> Instant:
@@ -73,7 +57,12 @@ class MemoryStore:
     def __init__(self, *, clock: Callable[[], Instant] = wall_clock) -> None:
         self._clock = clock
         self._lock = Lock()
+        self._live: dict[bytes, Record | Begun] = {}
+        """Claimed and unknown."""
         self._rows: dict[bytes, bytes] = {}
+        """Completed."""
+        self._bodies: dict[bytes, bytes] = {}
+        """Of completed answers, as long as they are kept."""
         self._queue: deque[bytes] = deque()
         self._due = _FAR
         """Before this instant nothing can have expired."""
@@ -85,70 +74,93 @@ class MemoryStore:
     def __len__(self) -> int:
         """How many records are kept, expired ones that are still to be dropped included."""
         with self._lock:
-            return len(self._rows) - sum(1 for row in self._rows.values() if not row)
+            return len(self._rows) + sum(1 for digest in self._live if digest not in self._rows)
 
     # --- the exchange -------------------------------------------------------------------------------------------------
 
     def claim(self, claim: Claim) -> Claimed | Existing:
         """See Session.claim."""
-        digest = claim.digest
+        digest = claim[0]
         with self._lock:
             now = self._clock()
             if now >= self._due:
                 self._look_at(LOOKED_AT_PER_CLAIM, now)
-            row = self._rows.get(digest)
-            if row:
-                return self._claim_again(claim, row, now)
-            self._rows[digest] = pack(claim, 1, now)
-            if row is None:
-                self._queue.append(digest)
-            return Claimed(Ownership(digest, claim.owner, 1), now)
+            if digest in self._live or digest in self._rows:
+                return self._claim_again(claim, now)
+            owner = claim[6]
+            if claim[7] < 1 or claim[8] < 1:
+                raise ValueError(LASTING)
+            if len(owner) != _OWNER_LENGTH:
+                raise ValueError(f"an owner token has {_OWNER_LENGTH} bytes")
+            self._live[digest] = (claim, now)
+            return _new(Claimed, (_new(Ownership, (digest, owner, 1)), now, None))
 
-    def _claim_again(self, claim: Claim, row: bytes, now: Instant) -> Claimed | Existing:
-        record = to_record(claim.digest, row)
+    def _begin_again(self, claim: Claim, now: Instant, epoch: int, previous: Record | None) -> Claimed:
+        record = begun((claim, now))._replace(epoch=epoch)
+        if previous is not None:
+            record = record._replace(
+                created_at=previous.created_at,
+                key_until=previous.key_until,
+                body_until=previous.key_until,
+                recovery_point=previous.recovery_point,
+                recovery_data=previous.recovery_data,
+                request=previous.request or claim.request,
+            )
+        self._live[claim.digest] = record
+        return Claimed(record.ownership, now, previous)
+
+    def _claim_again(self, claim: Claim, now: Instant) -> Claimed | Existing:
+        digest = claim.digest
+        record = self._find(digest)
+        assert record is not None
         verdict = decide(record, claim.fingerprint, claim.owner, now)
-        if verdict is Verdict.REPLAY:
-            return Existing(verdict, record, now)
         if verdict is Verdict.FREE or verdict is Verdict.TAKE_OVER:
-            epoch = record.epoch + 1
-            previous = None if verdict is Verdict.FREE else record
-            self._rows[claim.digest] = pack(claim, epoch, now, previous)
-            return Claimed(Ownership(claim.digest, claim.owner, epoch), now, previous)
+            return self._begin_again(claim, now, record.epoch + 1, None if verdict is Verdict.FREE else record)
         if verdict is Verdict.OWN:
             # The reply was lost on the way; by now the lease may be over, so it begins again.
-            self._rows[claim.digest] = moved(row, head_of(row), state=CLAIMED, lease_until=now + claim.lease_us)
+            self._live[digest] = record._replace(lease_until=now + claim.lease_us)
             return Claimed(record.ownership, now)
-        if verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
-            if verdict is Verdict.HOLD:
-                after = moved(row, head_of(row), state=UNKNOWN)
-                verdict = Verdict.UNKNOWN
-            else:
-                until = now + claim.key_us
-                after = moved(row, head_of(row), state=COMPLETED, lease_until=now, key_until=until)
-                self._expect(until)
-                verdict = Verdict.GONE
-            self._rows[claim.digest] = after
-            return Existing(verdict, to_record(claim.digest, after), now)
+        if verdict is Verdict.HOLD:
+            self._live[digest] = record = record._replace(state=RecordState.UNKNOWN)
+            verdict = Verdict.UNKNOWN
+        elif verdict is Verdict.SETTLE:
+            assert record.response is not None
+            self._complete(digest, record, record.response, now, claim.key_us, 0)
+            record = self._find(digest)
+            verdict = Verdict.GONE
         return Existing(verdict, record, now)
+
+    def _find(self, digest: bytes) -> Record | None:
+        live = self._live.get(digest)
+        if live is not None:
+            return live if isinstance(live, Record) else begun(live)
+        row = self._rows.get(digest)
+        return None if row is None else unpack(digest, row, self._bodies.get(digest))
 
     def renew(self, own: Ownership, lease_us: Micros) -> None:
         """See Session.renew."""
         with self._lock:
-            row, head = self._owned(own)
-            if head[STATE] != CLAIMED:
-                raise _lost()
+            record = self._claimed(own)
             if lease_us < 1:
                 raise ValueError(LASTING)
-            self._rows[own.digest] = moved(row, head, state=CLAIMED, lease_until=self._clock() + lease_us)
+            self._live[own.digest] = record._replace(lease_until=self._clock() + lease_us)
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
         with self._lock:
-            row, before = self._owned(own)
-            if before[STATE] != CLAIMED:
-                raise _lost()
-            until = before[LEASE_UNTIL], before[KEY_UNTIL], before[BODY_UNTIL]
-            self._rows[own.digest] = answered(row, before, CLAIMED, until, head._replace(body=None))
+            self._live[own.digest] = self._claimed(own)._replace(response=head._replace(body=None))
+
+    def _claimed(self, own: Ownership) -> Record:
+        record = self._owned(own)
+        if record.state is not RecordState.CLAIMED:
+            raise _lost()
+        return record
+
+    def _owned(self, own: Ownership) -> Record:
+        record = self._find(own.digest) if own.digest in self._live else None
+        if record is None or record.owner != own.owner or record.epoch != own.epoch:
+            raise _lost()
+        return record
 
     def complete(
         self,
@@ -160,44 +172,59 @@ class MemoryStore:
         keep_effects: bool = True,  # noqa: ARG002
     ) -> None:
         """See Session.complete. `keep_effects` means nothing here."""
+        digest, owner, epoch = own
         with self._lock:
-            row, head = self._owned(own)
-            if head[STATE] != COMPLETED:
-                self._complete(own.digest, row, head, response, key_us, body_us)
+            live = self._live.get(digest)
+            if live is None or type(live) is Record:
+                record = self._find(digest)
+                if record is None or record.owner != owner or record.epoch != epoch:
+                    raise _lost()
+                if live is None:
+                    return
+            elif live[0][6] != owner or epoch != 1:
+                raise _lost()
+            self._complete(digest, live, response, self._clock(), key_us, body_us)
 
     def _complete(
-        self, digest: bytes, row: bytes, head: Head, response: StoredResponse, key_us: Micros, body_us: Micros
+        self,
+        digest: bytes,
+        live: Record | Begun,
+        response: StoredResponse,
+        now: Instant,
+        key_us: Micros,
+        body_us: Micros,
     ) -> None:
-        now = self._clock()
-        self._rows[digest] = answered(row, head, COMPLETED, (now, now + key_us, now + body_us), response)
-        self._expect(now + min(body_us, key_us))
+        body, rows = response[2], self._rows
+        until = now + key_us
+        body_until = now + body_us
+        if digest not in rows:
+            self._queue.append(digest)
+        rows[digest] = pack(live, response, now, until, body_until)
+        if body is not None:
+            self._bodies[digest] = body
+            if body_until < until:
+                until = body_until
+        elif digest in self._bodies:
+            del self._bodies[digest]
+        if until < self._due:
+            self._due = until
+        if until < self._due_later:
+            self._due_later = until
+        del self._live[digest]
 
     def release(self, own: Ownership) -> None:
         """See Session.release."""
         with self._lock:
-            _, head = self._owned(own)
-            if head[STATE] == COMPLETED or (head[STATUS] and self._clock() >= head[LEASE_UNTIL]):
-                # Nor once its owner seemed gone and its answer had begun to leave: that was done.
+            record = self._owned(own)
+            if record.response is not None and self._clock() >= record.lease_until:
+                # Its owner seemed gone and its answer had begun to leave: that was done.
                 raise _lost()
-            self._forget(own.digest)
+            del self._live[own.digest]
 
     def hold(self, own: Ownership) -> None:
         """See Session.hold."""
         with self._lock:
-            row, head = self._owned(own)
-            if head[STATE] == COMPLETED:
-                raise _lost()
-            self._rows[own.digest] = moved(row, head, state=UNKNOWN)
-
-    def _owned(self, own: Ownership) -> tuple[bytes, Head]:
-        digest, owner, epoch = own
-        row = self._rows.get(digest)
-        if not row:
-            raise _lost()
-        head = head_of(row)
-        if head[OWNER] != owner or head[EPOCH] != epoch:
-            raise _lost()
-        return row, head
+            self._live[own.digest] = self._owned(own)._replace(state=RecordState.UNKNOWN)
 
     # --- everything else ----------------------------------------------------------------------------------------------
 
@@ -208,24 +235,20 @@ class MemoryStore:
     def read(self, digest: bytes) -> Found:
         """See Store.read."""
         with self._lock:
-            row = self._rows.get(digest)
-            return Found(to_record(digest, row) if row else None, self._clock())
+            return Found(self._find(digest), self._clock())
 
     def settle(
         self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
     ) -> bool:
         """See Store.settle."""
         with self._lock:
-            row = self._rows.get(digest)
-            if not row:
-                return False
-            head = head_of(row)
-            if head[STATE] != UNKNOWN or head[EPOCH] != epoch:
+            record = self._live.get(digest)
+            if type(record) is not Record or record.state is not RecordState.UNKNOWN or record.epoch != epoch:
                 return False
             if response is None:
-                self._forget(digest)
+                del self._live[digest]
             else:
-                self._complete(digest, row, head, response, key_us, body_us)
+                self._complete(digest, record, response, self._clock(), key_us, body_us)
             return True
 
     def now(self) -> Instant:
@@ -258,20 +281,9 @@ class MemoryStore:
 
     # --- expiry -------------------------------------------------------------------------------------------------------
 
-    def _forget(self, digest: bytes) -> None:
-        self._rows[digest] = _RELEASED
-        self._expect(self._clock())
-
-    def _expect(self, until: Instant) -> None:
-        """Something ends at `until`."""
-        if until < self._due:
-            self._due = until
-        if until < self._due_later:
-            self._due_later = until
-
     def _look_at(self, count: int, now: Instant, limit: int = LOOKED_AT_PER_CLAIM) -> int:
         """Give the next `count` digests their turn, until `limit` of them had something to drop; how many had."""
-        queue, rows = self._queue, self._rows
+        queue, rows, bodies = self._queue, self._rows, self._bodies
         touched = 0
         for _ in range(min(count, len(queue))):
             if touched >= limit:
@@ -281,34 +293,23 @@ class MemoryStore:
                 self._due_later = _FAR
             self._unseen -= 1
             digest = queue.popleft()
-            row = rows[digest]
-            if not row:
+            until, body_until = ends_of(rows[digest])
+            if now >= until:
                 del rows[digest]
+                bodies.pop(digest, None)
+                touched += 1
             else:
-                head = head_of(row)
-                if head[STATE] == COMPLETED and now >= head[KEY_UNTIL]:
-                    del rows[digest]
-                    touched += 1
-                else:
-                    if head[STATE] == COMPLETED:
-                        touched += self._drop_body(digest, row, head, now)
-                    queue.append(digest)
+                if digest in bodies:
+                    if now >= body_until:
+                        del bodies[digest]
+                        touched += 1
+                    else:
+                        until = min(until, body_until)
+                self._due_later = min(self._due_later, until)
+                queue.append(digest)
             if not self._unseen:
                 self._due = self._due_later
         return touched
-
-    def _drop_body(self, digest: bytes, row: bytes, head: Head, now: Instant) -> int:
-        """1 if the body's retention has ended. Notes when the row is to be looked at again."""
-        until: Instant = head[KEY_UNTIL]
-        ended = 0
-        if head[BODY] != NO_BODY:
-            if now >= head[BODY_UNTIL]:
-                self._rows[digest] = without_body(row, head)
-                ended = 1
-            else:
-                until = min(until, head[BODY_UNTIL])
-        self._due_later = min(self._due_later, until)
-        return ended
 
 
 class AsyncMemoryStore:
@@ -318,6 +319,7 @@ class AsyncMemoryStore:
 
     def __init__(self, store: MemoryStore | None = None, *, clock: Callable[[], Instant] = wall_clock) -> None:
         self._store = MemoryStore(clock=clock) if store is None else store
+        self._claim, self._complete = self._store.claim, self._store.complete
 
     def __len__(self) -> int:
         """How many records are kept, expired ones that are still to be dropped included."""
@@ -325,7 +327,7 @@ class AsyncMemoryStore:
 
     async def claim(self, claim: Claim) -> Claimed | Existing:
         """See Session.claim."""
-        return self._store.claim(claim)
+        return self._claim(claim)
 
     async def renew(self, own: Ownership, lease_us: Micros) -> None:
         """See Session.renew."""
@@ -345,7 +347,7 @@ class AsyncMemoryStore:
         keep_effects: bool = True,  # noqa: ARG002
     ) -> None:
         """See Session.complete. `keep_effects` means nothing here."""
-        self._store.complete(own, response, key_us, body_us)
+        self._complete(own, response, key_us, body_us)
 
     async def release(self, own: Ownership) -> None:
         """See Session.release."""

@@ -19,9 +19,11 @@ from twicesafe.asgi import IdempotencyMiddleware
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.record import Effects
 from twicesafe.errors import StoreUnavailableError
-from twicesafe.keyed import ASGIApp, ASGIScope, Message, Receive, Send
+from twicesafe.incoming import ASGIScope, Message, Receive
+from twicesafe.keyed import ASGIApp, Send
 from twicesafe.stores.contract import AsyncStore
 from twicesafe.storm.ledger import Ledger, Payment
+from twicesafe.storm.ledger_downstream import DownstreamLedger
 from twicesafe.storm.plan import FAULT_HEADER, Fault
 
 OPERATION: Final = Operation(
@@ -34,6 +36,9 @@ OPERATION: Final = Operation(
     ),
 )
 """A duplicate waits a moment for the first attempt, which spares most of them a second's pause."""
+
+KEYED_OPERATION: Final = Operation("storm-payment", OPERATION.policy.but(effects=Effects.KEYED))
+"""Where the store shares no transaction with the ledger: every call to it carries a derived key."""
 
 ACCOUNT_HEADER: Final = "storm-account"
 """Stands for authentication: who the caller is."""
@@ -54,6 +59,8 @@ class Sabotage(NamedTuple):
 
 def safe_payments(ledger: Ledger, store: AsyncStore, slow: float) -> ASGIApp:
     """The service behind twicesafe. A slow handler takes `slow` seconds."""
+    if isinstance(ledger, DownstreamLedger):
+        return _keyed_payments(ledger, store, slow)
 
     async def serve(scope: ASGIScope, receive: Receive, send: Send) -> None:
         payment = await _read(receive)
@@ -65,6 +72,24 @@ def safe_payments(ledger: Ledger, store: AsyncStore, slow: float) -> ASGIApp:
             await _answer(send, 201, {"payment": number})
 
     return _sabotaged(IdempotencyMiddleware(serve, store, scope=_account, operation=OPERATION))
+
+
+def _keyed_payments(ledger: DownstreamLedger, store: AsyncStore, slow: float) -> ASGIApp:
+    async def serve(scope: ASGIScope, receive: Receive, send: Send) -> None:
+        payment = await _read(receive)
+        sabotage: Sabotage = scope[_SABOTAGE]
+        sabotage.die_at(Fault.KILL_AFTER_CLAIM)
+        try:
+            number = await ledger.pay(scope["twicesafe"].derived_key("pay"), uuid4().hex, payment)
+        except StoreUnavailableError:
+            await _answer(send, 503, {})
+            return
+        sabotage.die_at(Fault.KILL_AFTER_EFFECT)
+        if sabotage.fault is Fault.SLOW_HANDLER:
+            await asyncio.sleep(slow)
+        await _answer(send, 201, {"payment": number})
+
+    return _sabotaged(IdempotencyMiddleware(serve, store, scope=_account, operation=KEYED_OPERATION))
 
 
 def naive_payments(ledger: Ledger, slow: float) -> ASGIApp:

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from twicesafe.demo.serving import serve
 from twicesafe.errors import StoreUnavailableError
-from twicesafe.keyed import ASGIApp, ASGIScope, Receive, Send
+from twicesafe.incoming import ASGIScope, Receive
+from twicesafe.keyed import ASGIApp, Send
 from twicesafe.stores.contract import AsyncStore
 from twicesafe.stores.urls import open_async_store
 from twicesafe.storm.databases import ledger_in
@@ -86,7 +87,7 @@ class _Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _opened(self, stack: AsyncExitStack) -> ASGIApp:
-        ledger = await stack.enter_async_context(ledger_in(self._settings["store"]))
+        ledger = await stack.enter_async_context(ledger_in(self._settings["ledger"]))
         if self._settings["naive"]:
             return naive_payments(ledger, self._settings["slow"])
         store = open_async_store(self._settings["store"])
