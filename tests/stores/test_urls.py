@@ -10,11 +10,13 @@ import pytest
 
 from tests.house.sources import SOURCE
 from twicesafe.errors import ConfigurationError
+from twicesafe.stores.asyncmy import AsyncmyStore
 from twicesafe.stores.asyncpg import AsyncpgStore
 from twicesafe.stores.dynamodb import DynamodbStore
 from twicesafe.stores.dynamodb_async import AsyncDynamodbStore
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
 from twicesafe.stores.psycopg import PsycopgStore
+from twicesafe.stores.pymysql import PymysqlStore
 from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
 from twicesafe.stores.urls import open_async_store, open_store
 
@@ -27,6 +29,7 @@ from twicesafe.stores.urls import open_async_store, open_store
         ("sqlite:///records.db", SqliteStore, AsyncSqliteStore),
         ("postgresql://user:secret@127.0.0.1:1/records", PsycopgStore, AsyncpgStore),
         ("postgres://user@127.0.0.1:1/records", PsycopgStore, AsyncpgStore),
+        ("mysql://user:s%40fe@127.0.0.1:1/records?unix_socket=/run/my.sock", PymysqlStore, AsyncmyStore),
         ("dynamodb://eu-central-1/records?endpoint=http://127.0.0.1:1", DynamodbStore, AsyncDynamodbStore),
     ],
 )
@@ -50,7 +53,9 @@ def test_a_path_is_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.Monk
     "url",
     [
         "", "records.db", "sqlite", "sqlite:", "sqlite:records.db", "sqlite://host/records.db", "sqlite:///",
-        "sqlite:///:memory:", "sqlite:///records.db?mode=ro", "memory:other", "mysql://user:secret@host/records",
+        "sqlite:///:memory:", "sqlite:///records.db?mode=ro", "memory:other", "oracle://user:secret@host/records",
+        "mysql://user:secret@host", "mysql://user:secret@host/records?charset=gbk", "mysql://user:secret@host:x/records",
+        "mysql://host/records",
         "POSTGRESQL://user:secret@host/records", "dynamodb://eu-central-1", "dynamodb:///records",
         "dynamodb://id:secret@eu-central-1/records", "dynamodb://eu-central-1/records?endpint=http://127.0.0.1:1",
         "dynamodb://eu-central-1/records/more",
@@ -73,7 +78,7 @@ from twicesafe.errors import ConfigurationError
 from twicesafe.stores.urls import open_async_store, open_store
 for opened in (open_async_store, open_store):
     opened("memory:"), opened("sqlite:///records.db")
-    for url in ("postgresql://host/records", "dynamodb://region/records"):
+    for url in ("postgresql://host/records", "mysql://user@host/records", "dynamodb://region/records"):
         try:
             opened(url)
         except ConfigurationError as error:
@@ -87,5 +92,6 @@ for opened in (open_async_store, open_store):
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    for line, extra in zip(ended.stdout.splitlines(), ("asyncpg", "dynamodb", "psycopg", "dynamodb"), strict=True):
+    extras = ("asyncpg", "asyncmy", "dynamodb", "psycopg", "pymysql", "dynamodb")
+    for line, extra in zip(ended.stdout.splitlines(), extras, strict=True):
         assert f"pip install 'twicesafe[{extra}]'" in line

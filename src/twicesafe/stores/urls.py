@@ -3,6 +3,7 @@
 memory:                             this process's memory
 sqlite:///records.db                a file, from the working directory; four slashes begin an absolute path
 postgresql://user@host/database     psycopg where calls block, asyncpg under asyncio
+mysql://user@host/database          MySQL and MariaDB: PyMySQL where calls block, asyncmy under asyncio
 redis://host:6379/0                 rediss:// by TLS; +sentinel://host,host/service and +cluster://host,host as well
 dynamodb://region/table             boto3 where calls block, aiobotocore under asyncio; ?endpoint=... for emulators
 """
@@ -114,6 +115,21 @@ def _async_postgresql(url: str, **options: Any) -> AsyncStore:
     return AsyncpgStore(url, **options)
 
 
+# --- MySQL -----------------------------------------------------------------------------------------------------------
+
+
+def _mysql(url: str, **options: Any) -> Store:
+    with _needing("pymysql"):
+        from twicesafe.stores.pymysql import PymysqlStore
+    return PymysqlStore(url, **options)
+
+
+def _async_mysql(url: str, **options: Any) -> AsyncStore:
+    with _needing("asyncmy"):
+        from twicesafe.stores.asyncmy import AsyncmyStore
+    return AsyncmyStore(url, **options)
+
+
 # --- DynamoDB --------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +198,7 @@ KINDS: Final[dict[str, Kind]] = {
     "sqlite": Kind("sqlite:///path", _sqlite, _async_sqlite),
     "postgresql": _POSTGRESQL,
     "postgres": _POSTGRESQL,
+    "mysql": Kind("mysql://user@host/database", _mysql, _async_mysql),
     **{f"{redis}{way}": _REDIS for redis in ("redis", "rediss") for way in ("", "+sentinel", "+cluster")},
     "dynamodb": Kind("dynamodb://region/table", _dynamodb, _async_dynamodb),
 }
