@@ -22,6 +22,7 @@ from twicesafe.errors import StoreError, StoreUnavailableError
 from twicesafe.stores.contract import AsyncTransaction
 from twicesafe.stores.sql.transactional import SqlTransactionSteps
 from twicesafe.stores.sqlite_connection import SqliteConnection, SqliteFile
+from twicesafe.stores.sqlite_running import Running
 from twicesafe.stores.sqlite_writer import MakeSteps, Writer
 from twicesafe.stores.steps import Steps, once
 
@@ -134,6 +135,7 @@ class AsyncSqliteTransactions:
     def __init__(self, file: SqliteFile, writer: Writer) -> None:
         self.file: Final = file
         self.writer: Final = writer
+        self.running: Final = Running()
         self._rollback = file.sql("rollback")
         self._idle: list[Lent] = []
         self._background: set[asyncio.Task[None]] = set()
@@ -243,6 +245,7 @@ class AsyncSqliteTransaction:
         self._steps = SqlTransactionSteps(transactions.file.sql)
         self._lent: Lent | None = None
         self._shown: HandlersConnection | None = None
+        self._claim: Claim | None = None
 
     async def __aenter__(self) -> AsyncTransaction:
         return self
@@ -262,7 +265,8 @@ class AsyncSqliteTransaction:
     async def begin(self) -> None:
         """See Transaction.begin."""
         if not self._steps.open:
-            await self._take()
+            await self._leave()
+            self._lent = await self._transactions.take()
         try:
             await self._run(self._steps.begin)
         finally:
@@ -274,12 +278,19 @@ class AsyncSqliteTransaction:
 
     async def claim(self, claim: Claim) -> Claimed | Existing:
         """See Session.claim."""
+        transactions = self._transactions
+        running = transactions.running
         if not self._steps.open:
-            if self._transactions.taken():
-                decided = await self._transactions.writer.arun(partial(self._steps.look_first, claim))
+            await self._leave()
+            if transactions.taken() or running.rival(claim) is not None:
+                decided = await transactions.writer.arun(partial(self._steps.look_first, claim))
                 if decided is not None:
                     return decided
-            await self._take()
+            verdict = running.enter(claim)
+            if verdict is not None:
+                return Existing(verdict, None, transactions.file.clock())
+            self._claim = claim
+            self._lent = await transactions.take()
         try:
             return await self._run(partial(self._steps.claim, claim))
         finally:
@@ -325,10 +336,12 @@ class AsyncSqliteTransaction:
         finally:
             if self._lent is not None:
                 self._lent.ended()
+            self._unmark()
 
-    async def _take(self) -> None:
-        await self._leave()
-        self._lent = await self._transactions.take()
+    def _unmark(self) -> None:
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            self._transactions.running.leave(claim)
 
     async def _guard_or_leave(self) -> None:
         if self._steps.open and self._lent is not None:
@@ -340,6 +353,7 @@ class AsyncSqliteTransaction:
         self._revoke()
         # Not merely ended: steps that were cancelled may still be under way, and write down that they have begun.
         self._steps = SqlTransactionSteps(self._transactions.file.sql)
+        self._unmark()
         lent, self._lent = self._lent, None
         if lent is not None:
             await self._transactions.give_back(lent)

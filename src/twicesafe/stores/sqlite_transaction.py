@@ -14,6 +14,7 @@ from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.contract import Transaction
 from twicesafe.stores.sql.transactional import SqlTransactionSteps
 from twicesafe.stores.sqlite_connection import SqliteConnection, SqliteFile, keep_for_ever
+from twicesafe.stores.sqlite_running import Running
 from twicesafe.stores.sqlite_writer import MakeSteps, Writer
 from twicesafe.stores.steps import drive
 
@@ -29,6 +30,7 @@ class SqliteTransaction:
         self._connections = connections
         self._steps = SqlTransactionSteps(file.sql)
         self._connection: SqliteConnection | None = None
+        self._claim: Claim | None = None
 
     def __enter__(self) -> Transaction:
         return self
@@ -46,7 +48,8 @@ class SqliteTransaction:
     def begin(self) -> None:
         """See Transaction.begin."""
         if not self._steps.open:
-            self._take()
+            self._leave()
+            self._connection = self._connections.take()
         try:
             self._run(self._steps.begin)
         finally:
@@ -58,12 +61,19 @@ class SqliteTransaction:
 
     def claim(self, claim: Claim) -> Claimed | Existing:
         """See Session.claim."""
+        connections = self._connections
+        running = connections.running
         if not self._steps.open:
-            if self._connections.taken():
+            self._leave()
+            if connections.taken() or running.rival(claim) is not None:
                 decided = self._writer.run(partial(self._steps.look_first, claim))
                 if decided is not None:
                     return decided
-            self._take()
+            verdict = running.enter(claim)
+            if verdict is not None:
+                return Existing(verdict, None, self._file.clock())
+            self._claim = claim
+            self._connection = connections.take()
         try:
             return self._run(partial(self._steps.claim, claim))
         finally:
@@ -100,12 +110,16 @@ class SqliteTransaction:
         try:
             self._run(make_steps)
         finally:
-            if self._connection is not None:
-                self._connections.roll_back(self._connection)
+            try:
+                if self._connection is not None:
+                    self._connections.roll_back(self._connection)
+            finally:
+                self._unmark()
 
-    def _take(self) -> None:
-        self._leave()
-        self._connection = self._connections.take()
+    def _unmark(self) -> None:
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            self._connections.running.leave(claim)
 
     def _guard_or_leave(self) -> None:
         if self._steps.open and self._connection is not None:
@@ -115,6 +129,7 @@ class SqliteTransaction:
 
     def _leave(self) -> None:
         self._steps = SqlTransactionSteps(self._file.sql)
+        self._unmark()
         connection, self._connection = self._connection, None
         if connection is not None:
             self._connections.give_back(connection)
@@ -127,6 +142,7 @@ class Connections:
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
+        self.running: Final = Running()
         self._turn = Lock()
         self._holder: SqliteConnection | None = None
         self._idle: list[SqliteConnection] = []
