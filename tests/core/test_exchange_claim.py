@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.records import ANSWER, NOW, SECOND, record, standing_so
+from tests.core.records import ANSWER, DIGEST, NOW, SECOND, record, standing_so
 from tests.core.script import ALL, CHARGED, KEYED, OPAQUE, OWN, TRANSACTIONAL, name_of, play, started, won
 from twicesafe.core.capture import Responded
 from twicesafe.core.claims import Claim, Existing
@@ -16,7 +16,7 @@ from twicesafe.core.exchange import retry_after
 from twicesafe.core.lifecycle import Standing, Verdict
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Ownership, Record, StoredResponse
-from twicesafe.core.steps import FORWARD, Answer, Complete, Release, Run, Wait
+from twicesafe.core.steps import FORWARD, Answer, Complete, Notice, Release, Run, Wait
 from twicesafe.errors import (
     AmbiguousWriteError,
     FingerprintAlgorithmError,
@@ -216,6 +216,24 @@ def pauses(microseconds: int) -> int:
         pause = min(2 * pause, 500_000)
         count += 1
     return count
+
+
+def test_a_wait_that_is_cut_short_goes_on() -> None:
+    """R11: woken for nothing the duplicate waits on for what is left of its time, and a store that only wakes is not
+    asked for ever."""
+    answers = [RUNNING, 5, RUNNING, 300_000] * 100
+    generator, asked, answer = started(Policy(wait=timedelta(seconds=1))), [], None
+    try:
+        while True:
+            step = generator.send(answer)
+            if isinstance(step, Wait):
+                assert step.digest == DIGEST
+                asked.append(step.microseconds)
+            answer = None if isinstance(step, Notice) else answers.pop(0)
+    except StopIteration as end:
+        result = end.value
+    assert kind_and_status(result) == ("in-progress", 409)
+    assert asked == [25_000, 50_000, 100_000, 200_000, 380_000, 370_000, 70_000, 60_000]
 
 
 def test_a_wait_ends_with_the_first_ones_answer() -> None:

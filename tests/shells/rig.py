@@ -29,7 +29,7 @@ class Rig:
     ) -> None:
         self.probe = probe or Probe()
         self.now = 1_000_000_000_000_000
-        self.store = store or AsyncMemoryStore(clock=lambda: self.now)
+        self.store = AsyncMemoryStore(clock=lambda: self.now) if store is None else store
         self.events: list[Event] = []
         self.safe = IdempotencyMiddleware(
             app or self.probe,

@@ -11,6 +11,7 @@ from tests.shells.probe import Probe, Wire, post
 from tests.shells.rig import Failing, Rig, settled
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Effects
+from twicesafe.stores.memory import AsyncMemoryStore
 
 LEASE = timedelta(seconds=30)
 
@@ -158,6 +159,46 @@ def test_a_duplicate_may_wait_for_the_first_instead():
         assert rig.effects == 1
         assert [reply.status for reply in replies] == [201, 201]
         assert [reply.replayed for reply in replies] == [False, True]
+
+    run(trial())
+
+
+class Telling(AsyncMemoryStore):
+    """Tells those who wait when a record is completed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = asyncio.Event()
+        self.asked: list[tuple[bytes, int]] = []
+
+    async def settled(self, digest, within_us):
+        self.asked.append((digest, within_us))
+        await self.changed.wait()
+
+    async def complete(self, *args, **how):
+        await super().complete(*args, **how)
+        self.changed.set()
+
+
+def test_a_duplicate_is_woken_by_a_store_that_can_tell():
+    """R11: where the store tells, a duplicate sleeps until the first is done, by no clock."""
+
+    async def trial():
+        go = asyncio.Event()
+        store = Telling()
+        rig = Rig(Policy(wait=timedelta(seconds=20)), Probe(after=go.wait), store=store)
+        first = Wire(rig.safe).start()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        others = [Wire(rig.safe).start() for _ in range(10)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [within for _, within in store.asked] == [25_000] * 10
+        go.set()
+        replies = [await wire.end() for wire in (first, *others)]
+        assert rig.effects == 1
+        assert [(reply.status, reply.replayed) for reply in replies] == [(201, False)] + [(201, True)] * 10
+        assert len(store.asked) == 10
 
     run(trial())
 

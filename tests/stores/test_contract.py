@@ -8,7 +8,7 @@ from tests.servers.postgresql import PostgresqlServer
 from tests.stores.postgresql_kinds import KINDS, new_place
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
 from twicesafe.testing import CHECKS, MakeStore, ManualClock, Outcome, StoreUnderTest, check_store
-from twicesafe.testing.check import SETTLES_STALE, STATEMENTS, TRANSACTIONS, Check, Need
+from twicesafe.testing.check import STATEMENTS, TRANSACTIONS, Check, Need
 
 
 def memory(clock: ManualClock) -> StoreUnderTest:
@@ -24,7 +24,7 @@ def memory_async(clock: ManualClock) -> StoreUnderTest:
 
 
 IN_MEMORY: dict[str, MakeStore] = {"memory": memory, "memory, async": memory_async}
-WITHOUT: set[Need] = {SETTLES_STALE, STATEMENTS, TRANSACTIONS}
+WITHOUT: set[Need] = {STATEMENTS, TRANSACTIONS}
 """What a memory store does without. Whatever else is promised has to be kept, and the others do without nothing."""
 
 

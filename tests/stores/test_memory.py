@@ -13,7 +13,8 @@ from twicesafe.core.fingerprint import GivenFingerprint
 from twicesafe.core.keys import scoped_key
 from twicesafe.core.record import Effects, StoredResponse
 from twicesafe.errors import ConfigurationError
-from twicesafe.stores.memory import LOOKED_AT_PER_CLAIM, AsyncMemoryStore, MemoryStore
+from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
+from twicesafe.stores.memory_blocking import LOOKED_AT_PER_CLAIM
 from twicesafe.testing import ManualClock
 
 ANSWER = StoredResponse(201, ((b"location", b"/charges/1"),), b"x" * 100)

@@ -75,9 +75,12 @@ class Read(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Let time pass, holding nothing of the store's."""
+    """Let time pass, holding nothing of the store's. Sent back: how much passed, in microseconds; None is all of it."""
 
     microseconds: Micros
+    digest: bytes | None = None
+    """Whose record is waited for, by somebody else's doing: where the store can tell, the wait ends when it may have
+    changed."""
 
 
 class Notice(NamedTuple):

@@ -143,6 +143,17 @@ class SettlesStale(Protocol):
         """
 
 
+class TellsSettled(Protocol):
+    """What a Store may have besides; whoever waits for another's key uses it where it is there (R11)."""
+
+    def settled(self, digest: bytes, within_us: Micros) -> None:
+        """Return when the record of `digest` may have changed, or the time is over. Sooner does no harm.
+
+        Holds no connection that a request could want, and never raises for lack of a server: then it lets some of the
+        time pass.
+        """
+
+
 class AsyncSession(Protocol):
     """Session, for asyncio. The same promises."""
 
@@ -193,15 +204,23 @@ class AsyncSettlesStale(Protocol):
     async def settle_stale(self, look_at: int = 20_000) -> Swept: ...
 
 
+class AsyncTellsSettled(Protocol):
+    """TellsSettled, for asyncio."""
+
+    async def settled(self, digest: bytes, within_us: Micros) -> None: ...
+
+
 __all__ = [
     "AsyncSession",
     "AsyncSettlesStale",
     "AsyncStore",
+    "AsyncTellsSettled",
     "AsyncTransaction",
     "Record",
     "Session",
     "SettlesStale",
     "Store",
     "Swept",
+    "TellsSettled",
     "Transaction",
 ]
