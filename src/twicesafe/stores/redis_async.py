@@ -8,14 +8,12 @@ from typing import Any, Final
 from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.redis_cluster import SlotMap
 from twicesafe.stores.redis_driver import FAILURES, Address, Kind, Node, key_slot, refusal
-from twicesafe.stores.redis_errors import MOVES, refused, unreachable
+from twicesafe.stores.redis_errors import MOVES, PAUSE, RIDE_OUT, PassingError, refused, unreachable
 from twicesafe.stores.redis_line import Line, NotSentError
 from twicesafe.stores.redis_scripts import Ask, request
 
 TURNS: Final = 16
 """How often a command is sent anew because it was refused for its place, its script, or a moving slot."""
-MOVING_PAUSE: Final = 0.05
-"""Seconds until a slot that is moving is asked again."""
 
 
 class AsyncServers:
@@ -33,7 +31,20 @@ class AsyncServers:
 
     async def perform(self, ask: Ask) -> Any:
         """The answer. StoreUnavailableError or AmbiguousWriteError."""
+        until: float | None = None
+        while True:
+            try:
+                return await self._perform(ask)
+            except PassingError:
+                now = asyncio.get_running_loop().time()
+                until = now + RIDE_OUT if until is None else until
+                if now + PAUSE >= until:
+                    raise
+                await asyncio.sleep(PAUSE)
+
+    async def _perform(self, ask: Ask) -> Any:
         command, ahead, node = ask.command(), False, ask.node
+        met: StoreUnavailableError
         for _ in range(TURNS):
             if node is None:
                 node = await self.node_of(ask.key)
@@ -62,7 +73,7 @@ class AsyncServers:
                 if not ahead:
                     self._slots.moved(said.slot, node)
             elif said.word == "TRYAGAIN":
-                await asyncio.sleep(MOVING_PAUSE)
+                await asyncio.sleep(PAUSE)
             else:
                 if said.word in MOVES:
                     await self._leave(asked)

@@ -10,13 +10,20 @@ from typing import Any, Final
 from twicesafe.errors import StoreError, StoreUnavailableError
 from twicesafe.stores.redis_cluster import SlotMap
 from twicesafe.stores.redis_driver import FAILURES, Address, Kind, Node, Refusal, key_slot, refusal
-from twicesafe.stores.redis_errors import MOVES, lost, refused, unconfirmed, unreachable
+from twicesafe.stores.redis_errors import (
+    MOVES,
+    PAUSE,
+    RIDE_OUT,
+    PassingError,
+    lost,
+    refused,
+    unconfirmed,
+    unreachable,
+)
 from twicesafe.stores.redis_scripts import Ask, request
 
 TURNS: Final = 16
 """How often a command is sent anew because it was refused for its place, its script, or a moving slot."""
-MOVING_PAUSE: Final = 0.05
-"""Seconds until a slot that is moving is asked again."""
 
 
 class Servers:
@@ -33,6 +40,18 @@ class Servers:
 
     def perform(self, ask: Ask) -> Any:
         """The answer. StoreUnavailableError or AmbiguousWriteError."""
+        until: float | None = None
+        while True:
+            try:
+                return self._perform(ask)
+            except PassingError:
+                now = time.monotonic()
+                until = now + RIDE_OUT if until is None else until
+                if now + PAUSE >= until:
+                    raise
+                time.sleep(PAUSE)
+
+    def _perform(self, ask: Ask) -> Any:
         command, ahead, node = ask.command(), False, ask.node
         for _ in range(TURNS):
             if node is None:
@@ -49,7 +68,7 @@ class Servers:
                 if not ahead:
                     self._slots.moved(answer.slot, node)
             elif answer.word == "TRYAGAIN":
-                time.sleep(MOVING_PAUSE)
+                time.sleep(PAUSE)
             else:
                 if answer.word in MOVES:
                     self._leave(asked)

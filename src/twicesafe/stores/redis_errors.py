@@ -25,17 +25,27 @@ MOVES: Final = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "LOADING"})
 """Whoever says so is not, or not yet, the server to ask: look for it anew."""
 
 
+RIDE_OUT: Final = 1.0
+"""Seconds for which a server that is away, or is not the one to ask, is looked for anew before a caller is told: a
+restart takes less, and a recording that fails for want of it is worth a second of its caller's time."""
+PAUSE: Final = 0.05
+"""Seconds from one look to the next."""
+
+
+class PassingError(StoreUnavailableError):
+    """Nothing was done, and it may be over in a moment."""
+
+
 def refused(word: str, message: str) -> StoreUnavailableError:
     """The server answered that it would not, which it does before it changes anything."""
     meaning = _MEANINGS.get(word)
-    return StoreUnavailableError(
-        f"Redis refused, and changed nothing: {message}" + ("" if meaning is None else f" ({meaning})")
-    )
+    kind = PassingError if word in MOVES else StoreUnavailableError
+    return kind(f"Redis refused, and changed nothing: {message}" + ("" if meaning is None else f" ({meaning})"))
 
 
-def unreachable(shown: str, error: object) -> StoreUnavailableError:
+def unreachable(shown: str, error: object) -> PassingError:
     """Nothing was sent."""
-    return StoreUnavailableError(f"no connection to {shown}: {str(error).strip() or type(error).__name__}")
+    return PassingError(f"no connection to {shown}: {str(error).strip() or type(error).__name__}")
 
 
 def lost(error: object, *, writes: bool) -> StoreError:
@@ -43,7 +53,7 @@ def lost(error: object, *, writes: bool) -> StoreError:
     text = str(error).strip() or type(error).__name__
     if writes:
         return AmbiguousWriteError(f"the connection to Redis failed, and the write may stand: {text}")
-    return StoreUnavailableError(f"the connection to Redis failed before anything was changed: {text}")
+    return PassingError(f"the connection to Redis failed before anything was changed: {text}")
 
 
 def unconfirmed(confirmed: int, replicas: int) -> AmbiguousWriteError:

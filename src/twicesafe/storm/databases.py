@@ -1,19 +1,23 @@
-"""The databases a storm can run on: a SQLite file, a private PostgreSQL server, or one that somebody else runs."""
+"""The databases a storm can run on: a SQLite file, a private server, or one of somebody else's."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from twicesafe.errors import ConfigurationError
 from twicesafe.stores.postgresql import DEFAULT_POOL_SIZE, without_password
 from twicesafe.storm.fleet import Fleet
 from twicesafe.storm.ledger import Ledger
+from twicesafe.storm.ledger_downstream import DownstreamLedger
 from twicesafe.storm.ledger_sqlite import SqliteLedger
+from twicesafe.storm.mariadb import PrivateMariaDB
 from twicesafe.storm.postgresql import PrivatePostgreSQL
+from twicesafe.storm.redis import DURABLE, PrivateRedis
 
 
 class Database(Protocol):
@@ -65,8 +69,22 @@ class OwnPostgreSQL:
         return True
 
 
-class GivenPostgreSQL:
-    """Somebody else's server, which is left alone."""
+class OwnMariaDB:
+    """A private server, stopped in good order or killed, and started again."""
+
+    def __init__(self, server: PrivateMariaDB) -> None:
+        self.name = "mysql"
+        self.url = server.url
+        self.remarks = ("the server is a MariaDB",)
+        self._server = server
+
+    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the fleet has to cope
+        await asyncio.to_thread(self._server.restart, "crash" if crash else "fast")
+        return True
+
+
+class GivenServer:
+    """Somebody else's PostgreSQL, MySQL or MariaDB, which is left alone."""
 
     def __init__(self, url: str) -> None:
         self.name = without_password(url)
@@ -75,6 +93,41 @@ class GivenPostgreSQL:
 
     async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001
         return False
+
+
+class OwnRedis:
+    """A private server that writes to its disk before it answers, stopped in good order or killed. Effects cannot
+    share its transactions: the ledger is a system of its own, in `folder`."""
+
+    def __init__(self, server: PrivateRedis, folder: Path) -> None:
+        self.name = "redis"
+        self.url = server.url
+        self.ledger = f"downstream:///{folder / 'ledger.sqlite3'}"
+        self.remarks = (KEYED,)
+        self._server = server
+
+    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the fleet has to cope
+        await asyncio.to_thread(partial(self._server.restart, crash=crash))
+        return True
+
+
+class GivenRedis:
+    """Somebody else's server, which is left alone."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.name = without_password(url)
+        self.url = url
+        self.ledger = f"downstream:///{folder / 'ledger.sqlite3'}"
+        self.remarks = (KEYED, f"the server was not restarted: {self.name} is not the storm's to restart")
+
+    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001
+        return False
+
+
+KEYED: Final = (
+    "Redis shares no transaction with effects: payments are declared keyed, and the ledger, like a payment provider, "
+    "makes one payment for each derived key"
+)
 
 
 @asynccontextmanager
@@ -92,18 +145,46 @@ async def database(store: str, folder: Path, servers: int) -> AsyncIterator[Data
             yield OwnPostgreSQL(server)
         finally:
             await asyncio.to_thread(server.close)
-    elif scheme in ("postgresql", "postgres"):
-        yield GivenPostgreSQL(store)
+    elif store == "mysql":
+        mariadb = PrivateMariaDB({"max-connections": str(40 + 2 * DEFAULT_POOL_SIZE * servers)})
+        try:
+            await asyncio.to_thread(mariadb.start)
+            yield OwnMariaDB(mariadb)
+        finally:
+            await asyncio.to_thread(mariadb.close)
+    elif scheme in ("postgresql", "postgres", "mysql"):
+        yield GivenServer(store)
+    elif store == "redis":
+        redis = PrivateRedis(DURABLE)
+        try:
+            await asyncio.to_thread(redis.start)
+            yield OwnRedis(redis, folder)
+        finally:
+            await asyncio.to_thread(redis.close)
+    elif scheme.startswith("redis"):
+        yield GivenRedis(store, folder)
     else:
         raise ConfigurationError(
-            f"a storm runs on `sqlite`, `postgresql`, or a URL of either, not on {without_password(store)!r}"
+            "a storm runs on `sqlite`, `postgresql`, `mysql`, `redis`, or a URL of one of them, not on "
+            f"{without_password(store)!r}"
         )
 
 
+def ledger_url(base: Database) -> str:
+    """Where the ledger of a storm on `base` is: beside the records, unless they are in no database."""
+    return base.ledger if isinstance(base, OwnRedis | GivenRedis) else base.url
+
+
 def ledger_in(url: str) -> Ledger:
-    """The ledger in the database at `url`."""
+    """The ledger at `url`."""
+    if url.startswith("downstream:///"):
+        return DownstreamLedger(Path(url.removeprefix("downstream:///")))
     if url.startswith("sqlite:"):
         return SqliteLedger(file_of(url))
+    if url.startswith("mysql:"):
+        from twicesafe.storm.ledger_mysql import MysqlLedger
+
+        return MysqlLedger(url)
     from twicesafe.storm.ledger_postgresql import PostgresqlLedger  # a storm on SQLite needs no driver of PostgreSQL's
 
     return PostgresqlLedger(url)

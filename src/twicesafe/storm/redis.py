@@ -177,13 +177,15 @@ class PrivateRedis:
         login = f"AUTH {self._password}\r\n" if self._password else ""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1.0) as connection:
-                connection.sendall(f"{login}PING\r\nQUIT\r\n".encode())
+                connection.sendall(f"{login}PING\r\n".encode())
                 heard = b""
-                while data := connection.recv(1024):
+                while b"+PONG" not in heard:
+                    if b"-" in heard or not (data := connection.recv(1024)):
+                        return False
                     heard += data
         except OSError:
             return False
-        return b"+PONG" in heard and self._process_file.exists()
+        return self._process_file.exists()
 
     def _end(self, number: signal.Signals) -> None:
         with self._lock:

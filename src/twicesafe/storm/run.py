@@ -16,8 +16,9 @@ from twicesafe.stores.urls import open_async_store
 from twicesafe.storm import census
 from twicesafe.storm.census import Ending, Report, Told
 from twicesafe.storm.clients import IMPATIENT, Clients
-from twicesafe.storm.databases import Database, database, ledger_in
+from twicesafe.storm.databases import Database, database, ledger_in, ledger_url
 from twicesafe.storm.fleet import Fleet
+from twicesafe.storm.ledger_downstream import Calls, DownstreamLedger
 from twicesafe.storm.plan import KINDS, PARALLEL_DUPLICATE, BlowKind, Intent, Plan, draw
 from twicesafe.storm.proxy import FaultProxy
 from twicesafe.storm.settings import Settings, Standing
@@ -47,7 +48,7 @@ async def run(settings: Settings, standing: Standing) -> Outcome:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="twicesafe-storm-", ignore_cleanup_errors=True)))
         base = await stack.enter_async_context(database(settings.store, folder, settings.servers))
-        ledger = await stack.enter_async_context(ledger_in(base.url))
+        ledger = await stack.enter_async_context(ledger_in(ledger_url(base)))
         await ledger.create()
         if not settings.naive:
             store = open_async_store(base.url)
@@ -56,7 +57,12 @@ async def run(settings: Settings, standing: Standing) -> Outcome:
         proxy = FaultProxy()
         fleet = Fleet(
             settings.servers,
-            {"store": base.url, "naive": settings.naive, "slow": SLOW_HANDLER.total_seconds()},
+            {
+                "store": base.url,
+                "ledger": ledger_url(base),
+                "naive": settings.naive,
+                "slow": SLOW_HANDLER.total_seconds(),
+            },
             log := folder / "servers.log",
             proxy.struck,
         )
@@ -80,8 +86,20 @@ async def run(settings: Settings, standing: Standing) -> Outcome:
             seed=settings.seed,
             seconds=round(time.monotonic() - began, 2),
         )
-        remarks = base.remarks if settings.naive else (*base.remarks, *_misgivings(report, log))
+        remarks = base.remarks
+        if isinstance(ledger, DownstreamLedger):
+            remarks = (*remarks, _called(await ledger.calls()))
+        if not settings.naive:
+            remarks = (*remarks, *_misgivings(report, log))
     return Outcome(report, remarks)
+
+
+def _called(calls: Calls) -> str:
+    """What kept a second run from being a second payment."""
+    return (
+        f"{calls.calls - calls.keys} of {calls.calls} calls to the ledger repeated an earlier one, and were recognised "
+        "by their derived key"
+    )
 
 
 def _misgivings(report: Report, log: Path) -> Iterator[str]:
