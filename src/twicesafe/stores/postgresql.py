@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from twicesafe.errors import (
     AmbiguousWriteError,
@@ -18,11 +18,15 @@ from twicesafe.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from twicesafe.stores.sql.daily import DailyQueries
 from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries, inlined
 from twicesafe.stores.steps import Batch, Rows, Statement, Step
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
 """Longer than any statement of the store's takes, and short enough for its caller to be told something."""
+
+LONGEST_DAILY: Final = timedelta(days=400)
+"""A partition for each day: planning a statement takes longer with every hundred of them."""
 
 DEFAULT_POOL_SIZE: Final = 10
 """What asyncpg's and most other pools begin with. A server has some 100 connections for all processes together."""
@@ -47,14 +51,53 @@ _CONSTRAINTS: Final = ("23", "P0")
 """Integrity constraints, and what constraint triggers raise; at a COMMIT, deferred ones of the application's own."""
 _OTHER_TABLES: Final = frozenset({"42703"})
 
+_DAYS = re.compile(r"([?&])daily_bodies=([^&]*)")
 _PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/]*@")
 _SECRETS = re.compile(r"([?&](?:password|sslpassword)=)[^&]*")
 _WORDS = re.compile(r"(\b(?:password|sslpassword)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)")
 
 
-def queries(placeholder: Placeholder, now_sql: str | None) -> Queries:
+def queries(placeholder: Placeholder, now_sql: str | None, daily_bodies: timedelta | None = None) -> Queries:
     """The statements, in a driver's own style."""
-    return Queries(Dialect.POSTGRESQL, placeholder, now_sql=now_sql)
+    if daily_bodies is None:
+        return Queries(Dialect.POSTGRESQL, placeholder, now_sql=now_sql)
+    return DailyQueries(placeholder, days_ahead(daily_bodies), now_sql=now_sql)
+
+
+def days_ahead(longest: timedelta) -> int:
+    """For how many days partitions are made, for bodies that are kept as long as this: a day longer than one needs.
+
+    ConfigurationError where that makes no sense.
+    """
+    given: object = longest
+    if not isinstance(given, timedelta) or not timedelta(0) < given <= LONGEST_DAILY:
+        raise ConfigurationError(
+            f"daily_bodies must be the longest body_retention in use, up to {LONGEST_DAILY.days} days, not {given!r}"
+        )
+    return -(-given // timedelta(days=1)) + 1
+
+
+def shown_url(database: object) -> str:
+    """How messages name a store: its DSN without the password, or nearly nothing where it was given a pool."""
+    return without_password(database) if isinstance(database, str) else "postgresql://..."
+
+
+def with_days(url: str, daily_bodies: timedelta | None) -> str:
+    """The address that says which layout it is about, for commands that messages name."""
+    if daily_bodies is None:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}daily_bodies={-(-daily_bodies // timedelta(days=1))}"
+
+
+def without_days(database: Any, daily_bodies: timedelta | None) -> tuple[Any, timedelta | None]:
+    """What the driver is to have, and the daily layout as an address with ?daily_bodies=DAYS asks for it."""
+    if not isinstance(database, str) or (found := _DAYS.search(database)) is None:
+        return database, daily_bodies
+    if not found[2].isdecimal():
+        raise ConfigurationError("daily_bodies in a store's address must be a number of days, such as daily_bodies=1")
+    before, after = database[: found.start()], database[found.end() :]
+    rest = f"{before}{found[1]}{after[1:]}" if after else before
+    return rest, timedelta(days=int(found[2]))
 
 
 def without_password(dsn: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
-from twicesafe.errors import LeaseLostError
+from twicesafe.errors import LeaseLostError, StoreError
 from twicesafe.stores.contract import AsyncTransaction, Swept
 from twicesafe.stores.postgresql import (
     AGAIN,
@@ -28,6 +28,7 @@ from twicesafe.stores.postgresql import (
     waited_for,
 )
 from twicesafe.stores.postgresql_waiting import Lines, WakeUps
+from twicesafe.stores.sql.daily import DailyQueries, days_due, keep_days
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
@@ -146,8 +147,24 @@ class AsyncPostgresqlStore:
         return await self._run(self._steps.now())
 
     async def purge(self, limit: int = 1000) -> int:
-        """See Store.purge."""
-        return await self._run(self._steps.purge(limit))
+        """See Store.purge. In the daily layout it also makes the days to come, and drops those that are over."""
+        touched = await self._run(self._steps.purge(limit))
+        if isinstance(self._sql, DailyQueries) and touched < limit:
+            await self._keep_days(self._sql)
+        return touched
+
+    async def _keep_days(self, sql: DailyQueries) -> None:
+        """By many at once: what another one does first fails here, and is no failure as long as things move on."""
+        failure: StoreError | None = None
+        before: list[tuple[object, ...]] = []
+        while due := await self._run(days_due(sql)):
+            if failure is not None and due == before:
+                raise failure
+            before = due
+            try:
+                await self._run(keep_days(sql))
+            except StoreError as error:
+                failure = error
 
     async def settle_stale(self, look_at: int = 20_000) -> Swept:
         """See SettlesStale.settle_stale."""

@@ -22,6 +22,7 @@ from twicesafe.stores.postgresql import (
     store_error,
     waited_for,
 )
+from twicesafe.stores.sql.daily import DailyQueries, days_due, keep_days
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
@@ -131,8 +132,24 @@ class PostgresqlStore:
         return self._run(self._steps.now())
 
     def purge(self, limit: int = 1000) -> int:
-        """See Store.purge."""
-        return self._run(self._steps.purge(limit))
+        """See Store.purge. In the daily layout it also makes the days to come, and drops those that are over."""
+        touched = self._run(self._steps.purge(limit))
+        if isinstance(self._sql, DailyQueries) and touched < limit:
+            self._keep_days(self._sql)
+        return touched
+
+    def _keep_days(self, sql: DailyQueries) -> None:
+        """By many at once: what another one does first fails here, and is no failure as long as things move on."""
+        failure: StoreError | None = None
+        before: list[tuple[object, ...]] = []
+        while due := self._run(days_due(sql)):
+            if failure is not None and due == before:
+                raise failure
+            before = due
+            try:
+                self._run(keep_days(sql))
+            except StoreError as error:
+                failure = error
 
     def settle_stale(self, look_at: int = 20_000) -> Swept:
         """See SettlesStale.settle_stale."""

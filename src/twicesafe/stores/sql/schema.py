@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 
 from twicesafe.errors import SchemaError, StoreUnavailableError
+from twicesafe.stores.sql.daily import DailyQueries, make_bodies
 from twicesafe.stores.sql.statements import NOW, Dialect, Queries
 from twicesafe.stores.steps import Batch, Statement, Steps
 
@@ -64,10 +65,10 @@ def check_schema(sql: Queries, url: str) -> Steps[None]:
     """See Store.check_schema. `url` is how the message names the store; it holds no password."""
     newest = versions(sql.dialect)[-1].number
     found = yield from _version(sql)
-    if found == newest:
+    if found == newest and (not isinstance(sql, DailyQueries) or (yield sql("bodies_present"))[0][0]):
         return
     command = f"twicesafe schema apply --store {url}"
-    if found == 0:
+    if found in (0, newest):
         raise SchemaError(f"the tables of twicesafe are missing: run `{command}`")
     if found < newest:
         raise SchemaError(f"the tables are of version {found}, this release needs {newest}: run `{command}`")
@@ -97,6 +98,8 @@ def apply_schema(sql: Queries) -> Steps[None]:
             for statement in version.statements():  # noqa: UP028 - a tuple cannot be sent rows
                 yield statement
             yield sql("schema_applied", version=version.number)
+    if isinstance(sql, DailyQueries):
+        yield from make_bodies(sql)
     yield sql("unlock" if sql.dialect is Dialect.MYSQL else "commit")
 
 

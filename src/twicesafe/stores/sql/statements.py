@@ -62,7 +62,7 @@ _HEAD = re.compile(r"-- name: ([a-z_]+)(?: \[([a-z]+)\])?")
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 _MACRO = re.compile(r"\{(\w+)\}")
 _RETURNS = re.compile(r"\ASELECT\b|\bRETURNING\b")
-_WRITES = ("INSERT", "UPDATE", "DELETE")
+_WRITES = ("INSERT", "UPDATE", "DELETE", "WITH")
 
 
 class StatementsError(ValueError):
@@ -90,13 +90,23 @@ class Query(NamedTuple):
 class Queries:
     """All statements of one dialect. Called with a name and its parameters it gives the Statement to perform."""
 
-    def __init__(self, dialect: Dialect, placeholder: Placeholder, *, now_sql: str | None = None) -> None:
-        """`now_sql` replaces the database's clock by another expression; tests drive time with it."""
+    def __init__(
+        self,
+        dialect: Dialect,
+        placeholder: Placeholder,
+        *,
+        now_sql: str | None = None,
+        rewrite: Callable[[tuple[Source, ...]], tuple[Source, ...]] = tuple,
+    ) -> None:
+        """`now_sql` replaces the database's clock by another expression; tests drive time with it.
+
+        `rewrite` changes what the file says before it is rendered, for another layout of the tables.
+        """
         self.dialect: Final = dialect
         clock = NOW[dialect] if now_sql is None else f"({now_sql})"
         macros = {"now": clock, "columns": ", ".join(COLUMNS), "changed": CHANGED[dialect], "settled": SETTLED[dialect]}
         self._queries: Final = {
-            source.name: _render(source, placeholder, macros) for source in choose(sources(), dialect)
+            source.name: _render(source, placeholder, macros) for source in rewrite(choose(sources(), dialect))
         }
 
     def __call__(self, name: str, /, **parameters: Any) -> Statement:
