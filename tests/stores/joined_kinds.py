@@ -124,6 +124,7 @@ class JoinedPlace(Place):
         else:
             words = [f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items()]
             arguments = {"options": " ".join(words)}
+        arguments |= options.pop("connect", {})
         pool = {"pool_size": options.pop("pool_size", POOL_SIZE), "max_overflow": 0}
         return kind.make(url, options, connect_args=arguments, **pool, **options.pop("engine", {}))
 

@@ -25,9 +25,7 @@ from twicesafe.stores.postgresql import (
     no_entry,
     queries,
     seconds,
-    shown_url,
-    with_days,
-    without_days,
+    without_password,
 )
 from twicesafe.stores.postgresql_async import AsyncPostgresqlStore
 from twicesafe.stores.sql.statements import Placeholder
@@ -46,9 +44,9 @@ class AsyncpgStore(AsyncPostgresqlStore):
 
     With a DSN the store opens a pool of at most `pool_size` connections when it is first used, and closes it. Your own
     pool stays yours, with whatever it does when a connection comes back; by default that is a round trip more.
-    `timeout` bounds each wait, for a connection and for a statement of the store's. `now_sql` is an SQL expression
-    that replaces the database's clock; only tests have a reason to set it. `daily_bodies`, the longest body_retention
-    in use, asks for the daily layout: bodies in a partition for each day, dropped as a whole.
+    `timeout` bounds each wait, for a connection and for a statement of the store's. `prepared` False is for a pooler
+    that gives each transaction another session, such as PgBouncer in transaction mode. `now_sql` is an SQL expression
+    that replaces the database's clock; only tests have a reason to set it.
     """
 
     def __init__(
@@ -57,13 +55,12 @@ class AsyncpgStore(AsyncPostgresqlStore):
         *,
         pool_size: int = DEFAULT_POOL_SIZE,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        prepared: bool = True,
         now_sql: str | None = None,
-        daily_bodies: timedelta | None = None,
     ) -> None:
-        database, daily_bodies = without_days(database, daily_bodies)
-        url = shown_url(database)
-        connections = AsyncpgConnections(database, url, pool_size, seconds(timeout))
-        super().__init__(connections, queries(Placeholder.NUMBER, now_sql, daily_bodies), with_days(url, daily_bodies))
+        url = without_password(database) if isinstance(database, str) else "postgresql://..."
+        connections = AsyncpgConnections(database, url, pool_size, seconds(timeout), prepared=prepared)
+        super().__init__(connections, queries(Placeholder.NUMBER, now_sql), url)
 
 
 class AsyncpgConnections:
@@ -71,12 +68,13 @@ class AsyncpgConnections:
 
     revokes = True
 
-    def __init__(self, database: str | Pool, url: str, pool_size: int, timeout: float) -> None:
+    def __init__(self, database: str | Pool, url: str, pool_size: int, timeout: float, *, prepared: bool) -> None:
         self._dsn = database if isinstance(database, str) else None
         self._pool = None if isinstance(database, str) else database
         self._url = url
         self._pool_size = pool_size
         self._timeout = timeout
+        self._prepared = prepared
         self._opening = asyncio.Lock()
         self._lent = 0
         self._asked: dict[Any, float] = {}
@@ -107,7 +105,12 @@ class AsyncpgConnections:
         async with self._opening:
             if self._pool is None:
                 self._pool = await asyncpg.create_pool(
-                    self._dsn, min_size=0, max_size=self._pool_size, reset=_cleaned_already, timeout=self._timeout
+                    self._dsn,
+                    min_size=0,
+                    max_size=self._pool_size,
+                    reset=_cleaned_already,
+                    timeout=self._timeout,
+                    **({} if self._prepared else {"statement_cache_size": 0}),
                 )
             return self._pool
 

@@ -50,6 +50,8 @@ _NO_TABLES: Final = frozenset({"42P01", "3F000"})
 _CONSTRAINTS: Final = ("23", "P0")
 """Integrity constraints, and what constraint triggers raise; at a COMMIT, deferred ones of the application's own."""
 _OTHER_TABLES: Final = frozenset({"42703"})
+_OTHER_SESSION: Final = frozenset({"26000", "42P05"})
+"""A prepared statement is not there, or is there already: somebody else had this session in between."""
 
 _DAYS = re.compile(r"([?&])daily_bodies=([^&]*)")
 _PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/]*@")
@@ -140,6 +142,12 @@ def store_error(failure: Failure, url: str, *, doubtful: bool) -> StoreError:
     if sqlstate in _OTHER_TABLES:
         return SchemaError(
             f"the tables of twicesafe are of another version: run `twicesafe schema apply --store {url}`"
+        )
+    if sqlstate in _OTHER_SESSION:
+        return StoreUnavailableError(
+            f"a pooler gives each transaction another session, where statements prepared in the last one are not known "
+            f"({sqlstate}), and nothing was changed: pass prepared=False to the store, or, where the pool is your own, "
+            "statement_cache_size=0 (asyncpg) or prepare_threshold=None (psycopg) to it"
         )
     # Below the first line stand DETAIL and CONTEXT, with the values of rows.
     message = message.partition("\n")[0]

@@ -27,9 +27,7 @@ from twicesafe.stores.postgresql import (
     no_entry,
     queries,
     seconds,
-    shown_url,
-    with_days,
-    without_days,
+    without_password,
 )
 from twicesafe.stores.postgresql_async import AsyncPostgresqlStore
 from twicesafe.stores.postgresql_sync import PostgresqlStore
@@ -45,15 +43,19 @@ RESET: Final = "SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET AL
 """Handlers leave things behind."""
 
 
+UNPREPARED: Final = {"prepare_threshold": None}
+"""Statements leave no name behind in a session that somebody else has next."""
+
+
 class PsycopgStore(PostgresqlStore):
     """A Store in the database that `database` leads to: a DSN, or a psycopg_pool.ConnectionPool of your own.
 
     Needs libpq 14 or later, as psycopg[binary] has. With a DSN the store opens a pool of at most `pool_size`
     connections when it is first used, and closes it. Your own pool stays yours, with whatever it does when a
-    connection comes back. `timeout` bounds the wait for a connection;
-    statements wait as long as the server's settings let them. `now_sql` is an SQL expression that replaces the
-    database's clock; only tests have a reason to set it. `daily_bodies`, the longest body_retention in use, asks for
-    the daily layout: bodies in a partition for each day, dropped as a whole.
+    connection comes back. `timeout` bounds the wait for a connection; statements wait as long as the server's settings
+    let them. `prepared` False is for a pooler that gives each transaction another session, such as PgBouncer in
+    transaction mode. `now_sql` is an SQL expression that replaces the
+    database's clock; only tests have a reason to set it.
     """
 
     def __init__(
@@ -62,13 +64,12 @@ class PsycopgStore(PostgresqlStore):
         *,
         pool_size: int = DEFAULT_POOL_SIZE,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        prepared: bool = True,
         now_sql: str | None = None,
-        daily_bodies: timedelta | None = None,
     ) -> None:
-        database, daily_bodies = without_days(database, daily_bodies)
-        url = shown_url(database)
-        connections = PsycopgConnections(database, url, pool_size, seconds(timeout))
-        super().__init__(connections, queries(Placeholder.PERCENT, now_sql, daily_bodies), with_days(url, daily_bodies))
+        url = without_password(database) if isinstance(database, str) else "postgresql://..."
+        connections = PsycopgConnections(database, url, pool_size, seconds(timeout), prepared=prepared)
+        super().__init__(connections, queries(Placeholder.PERCENT, now_sql), url)
 
 
 class AsyncPsycopgStore(AsyncPostgresqlStore):
@@ -83,13 +84,12 @@ class AsyncPsycopgStore(AsyncPostgresqlStore):
         *,
         pool_size: int = DEFAULT_POOL_SIZE,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        prepared: bool = True,
         now_sql: str | None = None,
-        daily_bodies: timedelta | None = None,
     ) -> None:
-        database, daily_bodies = without_days(database, daily_bodies)
-        url = shown_url(database)
-        connections = AsyncPsycopgConnections(database, url, pool_size, seconds(timeout))
-        super().__init__(connections, queries(Placeholder.PERCENT, now_sql, daily_bodies), with_days(url, daily_bodies))
+        url = without_password(database) if isinstance(database, str) else "postgresql://..."
+        connections = AsyncPsycopgConnections(database, url, pool_size, seconds(timeout), prepared=prepared)
+        super().__init__(connections, queries(Placeholder.PERCENT, now_sql), url)
 
 
 class _Psycopg:
@@ -97,11 +97,12 @@ class _Psycopg:
 
     revokes = False
 
-    def __init__(self, dsn: str | None, url: str, pool_size: int, timeout: float) -> None:
+    def __init__(self, dsn: str | None, url: str, pool_size: int, timeout: float, *, prepared: bool) -> None:
         self._dsn = dsn
         self._url = url
         self._pool_size = pool_size
         self._timeout = timeout
+        self._options: dict[str, Any] = {"autocommit": True} if prepared else {"autocommit": True, **UNPREPARED}
         self._changed: set[Any] = set()
         """Connections of somebody else's pool that began transactions by themselves, and will again."""
 
@@ -129,8 +130,8 @@ class _Psycopg:
 class PsycopgConnections(_Psycopg):
     """See Connections."""
 
-    def __init__(self, database: str | Pool, url: str, pool_size: int, timeout: float) -> None:
-        super().__init__(database if isinstance(database, str) else None, url, pool_size, timeout)
+    def __init__(self, database: str | Pool, url: str, pool_size: int, timeout: float, *, prepared: bool) -> None:
+        super().__init__(database if isinstance(database, str) else None, url, pool_size, timeout, prepared=prepared)
         self._pool = None if isinstance(database, str) else database
         self._opening = Lock()
 
@@ -162,7 +163,7 @@ class PsycopgConnections(_Psycopg):
                     self._dsn,
                     min_size=1,
                     max_size=self._pool_size,
-                    kwargs={"autocommit": True},
+                    kwargs=self._options,
                     open=True,
                     # Longer, and after a long outage nobody tries again before the pauses, which double, are over.
                     reconnect_timeout=self._timeout,
@@ -208,8 +209,8 @@ class PsycopgConnections(_Psycopg):
 class AsyncPsycopgConnections(_Psycopg):
     """See AsyncConnections."""
 
-    def __init__(self, database: str | AsyncPool, url: str, pool_size: int, timeout: float) -> None:
-        super().__init__(database if isinstance(database, str) else None, url, pool_size, timeout)
+    def __init__(self, database: str | AsyncPool, url: str, pool_size: int, timeout: float, *, prepared: bool) -> None:
+        super().__init__(database if isinstance(database, str) else None, url, pool_size, timeout, prepared=prepared)
         self._pool = None if isinstance(database, str) else database
         self._opening = asyncio.Lock()
         self._puttings: set[asyncio.Task[None]] = set()
@@ -243,7 +244,7 @@ class AsyncPsycopgConnections(_Psycopg):
                     self._dsn,
                     min_size=1,
                     max_size=self._pool_size,
-                    kwargs={"autocommit": True},
+                    kwargs=self._options,
                     open=False,
                     # See PsycopgConnections.
                     reconnect_timeout=self._timeout,
