@@ -25,7 +25,9 @@ from twicesafe.stores.postgresql import (
     no_entry,
     queries,
     seconds,
-    without_password,
+    shown_url,
+    with_days,
+    without_days,
 )
 from twicesafe.stores.postgresql_async import AsyncPostgresqlStore
 from twicesafe.stores.sql.statements import Placeholder
@@ -47,6 +49,8 @@ class AsyncpgStore(AsyncPostgresqlStore):
     `timeout` bounds each wait, for a connection and for a statement of the store's. `prepared` False is for a pooler
     that gives each transaction another session, such as PgBouncer in transaction mode. `now_sql` is an SQL expression
     that replaces the database's clock; only tests have a reason to set it.
+    `daily_bodies`, the longest body_retention in use, asks for the daily layout: bodies in a partition for each day,
+    dropped as a whole.
     """
 
     def __init__(
@@ -57,10 +61,12 @@ class AsyncpgStore(AsyncPostgresqlStore):
         timeout: timedelta = DEFAULT_TIMEOUT,
         prepared: bool = True,
         now_sql: str | None = None,
+        daily_bodies: timedelta | None = None,
     ) -> None:
-        url = without_password(database) if isinstance(database, str) else "postgresql://..."
+        database, daily_bodies = without_days(database, daily_bodies)
+        url = shown_url(database)
         connections = AsyncpgConnections(database, url, pool_size, seconds(timeout), prepared=prepared)
-        super().__init__(connections, queries(Placeholder.NUMBER, now_sql), url)
+        super().__init__(connections, queries(Placeholder.NUMBER, now_sql, daily_bodies), with_days(url, daily_bodies))
 
 
 class AsyncpgConnections:

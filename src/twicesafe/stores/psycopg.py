@@ -27,7 +27,9 @@ from twicesafe.stores.postgresql import (
     no_entry,
     queries,
     seconds,
-    without_password,
+    shown_url,
+    with_days,
+    without_days,
 )
 from twicesafe.stores.postgresql_async import AsyncPostgresqlStore
 from twicesafe.stores.postgresql_sync import PostgresqlStore
@@ -56,6 +58,8 @@ class PsycopgStore(PostgresqlStore):
     let them. `prepared` False is for a pooler that gives each transaction another session, such as PgBouncer in
     transaction mode. `now_sql` is an SQL expression that replaces the
     database's clock; only tests have a reason to set it.
+    `daily_bodies`, the longest body_retention in use, asks for the daily layout: bodies in a partition for each day,
+    dropped as a whole.
     """
 
     def __init__(
@@ -66,10 +70,12 @@ class PsycopgStore(PostgresqlStore):
         timeout: timedelta = DEFAULT_TIMEOUT,
         prepared: bool = True,
         now_sql: str | None = None,
+        daily_bodies: timedelta | None = None,
     ) -> None:
-        url = without_password(database) if isinstance(database, str) else "postgresql://..."
+        database, daily_bodies = without_days(database, daily_bodies)
+        url = shown_url(database)
         connections = PsycopgConnections(database, url, pool_size, seconds(timeout), prepared=prepared)
-        super().__init__(connections, queries(Placeholder.PERCENT, now_sql), url)
+        super().__init__(connections, queries(Placeholder.PERCENT, now_sql, daily_bodies), with_days(url, daily_bodies))
 
 
 class AsyncPsycopgStore(AsyncPostgresqlStore):
@@ -86,10 +92,12 @@ class AsyncPsycopgStore(AsyncPostgresqlStore):
         timeout: timedelta = DEFAULT_TIMEOUT,
         prepared: bool = True,
         now_sql: str | None = None,
+        daily_bodies: timedelta | None = None,
     ) -> None:
-        url = without_password(database) if isinstance(database, str) else "postgresql://..."
+        database, daily_bodies = without_days(database, daily_bodies)
+        url = shown_url(database)
         connections = AsyncPsycopgConnections(database, url, pool_size, seconds(timeout), prepared=prepared)
-        super().__init__(connections, queries(Placeholder.PERCENT, now_sql), url)
+        super().__init__(connections, queries(Placeholder.PERCENT, now_sql, daily_bodies), with_days(url, daily_bodies))
 
 
 class _Psycopg:
