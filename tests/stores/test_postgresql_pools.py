@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import psycopg_pool
@@ -25,10 +26,13 @@ from twicesafe.core.claims import Existing
 from twicesafe.core.lifecycle import Verdict
 from twicesafe.core.record import Effects
 from twicesafe.errors import (
+    AmbiguousWriteError,
     StoreUnavailableError,
 )
 from twicesafe.stores.asyncpg import AsyncpgStore
+from twicesafe.stores.postgresql import store_error
 from twicesafe.stores.psycopg import AsyncPsycopgStore, PsycopgStore
+from twicesafe.stores.steps import Statement
 
 TRANSACTIONAL = Effects.TRANSACTIONAL
 
@@ -176,3 +180,56 @@ def test_an_exchange_takes_few_round_trips(postgresql_server, place, kind) -> No
             assert taken == expected
 
     asyncio.run(trial())
+
+
+# --- silence ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["asyncpg"])
+def test_only_who_is_silent_for_too_long_is_hung_up_on(place) -> None:
+    """C8, K: one timer looks after all statements: it ends those that take longer than the time-out and leaves the
+    others alone, however many there are, and it is gone when nothing is asked any more."""
+
+    async def trial_of(connections: Any, silent: Any, busy: Any) -> None:
+        asked = [asyncio.create_task(connections.send(silent, (), answer(60)))]
+        answered = 0
+        async with asyncio.timeout(30):
+            while not asked[0].done():
+                assert await connections.send(busy, (), answer(0)) == [("",)]
+                answered += 1
+            with pytest.raises(LOST_CONNECTION) as caught:
+                await asked[0]
+            failure = connections.failure(caught.value)
+            assert isinstance(store_error(failure, "here", doubtful=True), AmbiguousWriteError)
+            assert answered > 10
+            assert connections._asked == {}
+            await connections.send(busy, (), answer(0))
+            # It looks once more, finds nothing to look after, and does not come again.
+            assert connections._watch is not None
+            for _ in range(100):
+                await asyncio.sleep(connections._timeout / 10)
+                if connections._watch is None:
+                    break
+            assert connections._watch is None
+            assert await connections.send(busy, (), answer(0)) == [("",)]
+            assert connections._watch is not None
+
+    async def trial() -> None:
+        async with place.opened(timeout=timedelta(seconds=0.5)) as store:
+            connections = store._connections
+            silent, busy = await connections.acquire(), await connections.acquire()
+            try:
+                await trial_of(connections, silent, busy)
+            finally:
+                await connections.release(silent)
+                await connections.release(busy)
+            await whole(place, store)
+
+    asyncio.run(trial())
+
+
+LOST_CONNECTION = (asyncpg.ConnectionDoesNotExistError, asyncpg.InterfaceError, OSError)
+
+
+def answer(after: float) -> Statement:
+    return Statement("answer", f"SELECT pg_sleep({after})::text", (), writes=False, returns=True)
