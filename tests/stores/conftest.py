@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.mariadb import MariadbServer
 from tests.servers.postgresql import PostgresqlServer
+from tests.stores import mysql_kinds
 from tests.stores.postgresql_kinds import Place, new_place
 from tests.stores.sqlite_file import Blocked, File
 
@@ -32,3 +34,12 @@ def place(postgresql_server: PostgresqlServer, kind: str) -> Iterator[Place]:
     made = new_place(postgresql_server, kind)
     with made.admin:
         yield made
+
+
+@pytest.fixture
+def mysql_place(mariadb_server: MariadbServer, kind: str) -> Iterator[mysql_kinds.Place]:
+    """A database of its own in the tests' MariaDB, for stores of the kind under test."""
+    made = mysql_kinds.new_place(mariadb_server, kind)
+    yield made
+    if made.admin.open:
+        made.admin.close()

@@ -16,7 +16,18 @@ import asyncmy
 from asyncmy.cursors import Cursor
 from asyncmy.errors import MySQLError
 
-from twicesafe.stores.mysql import Address, Failure, Reply, address, failure_of, patience, queries, text_of, too_large
+from twicesafe.stores.mysql import (
+    Address,
+    Failure,
+    Reply,
+    address,
+    check_pool_size,
+    failure_of,
+    patience,
+    queries,
+    text_of,
+    too_large,
+)
 from twicesafe.stores.mysql_async import AsyncMysqlStore
 from twicesafe.stores.postgresql import (
     DEFAULT_POOL_SIZE,
@@ -60,6 +71,7 @@ class AsyncmyConnections:
     """See AsyncConnections."""
 
     def __init__(self, database: str | asyncmy.Pool, url: str, pool_size: int, timeout: float) -> None:
+        check_pool_size(pool_size)
         self._address = address(database) if isinstance(database, str) else None
         self._pool = None if isinstance(database, str) else database
         self._url = url

@@ -75,6 +75,12 @@ def queries(now_sql: str | None) -> Queries:
     return Queries(Dialect.MYSQL, Placeholder.PERCENT, now_sql=now_sql)
 
 
+def check_pool_size(pool_size: int) -> None:
+    """ConfigurationError for a pool of nothing."""
+    if pool_size < 1:
+        raise ConfigurationError(f"pool_size must be a whole number of 1 or more, not {pool_size!r}")
+
+
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
 

@@ -18,8 +18,18 @@ import pymysql
 from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor
 
-from twicesafe.errors import ConfigurationError
-from twicesafe.stores.mysql import Address, Failure, Reply, address, failure_of, patience, queries, text_of, too_large
+from twicesafe.stores.mysql import (
+    Address,
+    Failure,
+    Reply,
+    address,
+    check_pool_size,
+    failure_of,
+    patience,
+    queries,
+    text_of,
+    too_large,
+)
 from twicesafe.stores.mysql_sync import MysqlStore
 from twicesafe.stores.postgresql import (
     DEFAULT_POOL_SIZE,
@@ -64,8 +74,7 @@ class PymysqlConnections:
     """See Connections."""
 
     def __init__(self, database: str | Connect, url: str, pool_size: int, timeout: float) -> None:
-        if pool_size < 1:
-            raise ConfigurationError(f"pool_size must be a whole number of 1 or more, not {pool_size!r}")
+        check_pool_size(pool_size)
         self._own = isinstance(database, str)
         self._connect = _connect(address(database), timeout) if isinstance(database, str) else database
         self._url = url
