@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.servers.cutting import CuttingProxy, Loss
-from tests.servers.redis import RedisServer
+from tests.servers.redis import RedisServer, until
 from tests.stores.claims import ANSWER, BODY, KEY, LEASE, digest_of, wish
 from tests.stores.postgresql_kinds import as_async, complete, won
 from tests.stores.redis_kinds import KINDS, new_prefix
@@ -232,7 +232,7 @@ def test_a_replica_is_not_written_to(kind: str) -> None:
             store = opened(kind, server.url)
             await won(store)
             client.execute_command("REPLICAOF", "127.0.0.1", 1)
-            with pytest.raises(StoreUnavailableError, match="READONLY.*replica"):
+            with pytest.raises(StoreUnavailableError, match=r"READONLY.*replica"):
                 await store.claim(wish("another"))
             client.execute_command("REPLICAOF", "NO", "ONE")
             await won(store, "another")
@@ -334,8 +334,7 @@ def test_redis_forgets_by_itself(redis_server: RedisServer, kind: str) -> None:
             assert not named
             own = await won(store, "short")
             await store.complete(own, ANSWER, 20_000, 20_000)
-            while client.exists(f"{prefix}{{{own.digest.hex()}}}"):
-                await asyncio.sleep(0.005)
+            await asyncio.to_thread(until, lambda: not client.exists(f"{prefix}{{{own.digest.hex()}}}"))
             assert await store.purge() == 0
             await won(store, "short")
         await store.aclose()

@@ -6,6 +6,7 @@ that it may have been done, and they lend each task a connection of its own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -50,15 +51,16 @@ class Node(NamedTuple):
     port: int
 
 
-class Address(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Address:
     """A URL, taken apart. `shown` is the URL as messages may have it."""
 
     kind: Kind
     nodes: tuple[Node, ...]
     service: str
     tls: bool
-    options: dict[str, Any]
-    sentinel_options: dict[str, Any]
+    options: dict[str, Any] = field(repr=False)
+    sentinel_options: dict[str, Any] = field(repr=False)
     shown: str
 
     def connection(self, node: Node, timeout: float) -> Any:

@@ -119,7 +119,14 @@ class DurableSteps:
 
     def complete(self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros) -> Asking[None]:
         """See Session.complete. Redis may be away: `records` decides."""
-        claim = yield from self._own_claim(own)
+        try:
+            claim = yield from self._own_claim(own)
+        except LeaseLostError:
+            kept: Found = yield ToRecords("read", (own.digest,))
+            record = kept.record
+            if record is None or record.owner != own.owner or record.state is not RecordState.COMPLETED:
+                raise
+            return  # completed before, and forgotten by Redis since
         there = yield from self._claim_there(claim)
         if there is not None:
             yield ToRecords("complete", (there, response, key_us, body_us))
