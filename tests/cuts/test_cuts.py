@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.stores import mysql_kinds
 from tests.stores.postgresql_kinds import ASYNC_KINDS, MANUAL_CLOCK, new_place
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim
@@ -88,7 +89,25 @@ def postgresql(kind: str) -> Callable[[pytest.FixtureRequest], Any]:
     return world
 
 
-WORLDS = {"sqlite": sqlite, **{kind: postgresql(kind) for kind in ASYNC_KINDS}}
+@asynccontextmanager
+async def mysql(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    where = mysql_kinds.new_place(request.getfixturevalue("mariadb_server"), "asyncmy")
+    clock = ManualClock()
+    clock.watch(where.set_clock)
+    try:
+        async with where.opened(now_sql=mysql_kinds.MANUAL_CLOCK) as store:
+            yield World(
+                store,
+                clock,
+                lambda connection: where.write(connection, "key"),
+                lambda name: where.value("INSERT INTO effects (name) VALUES (%s)", name),
+                lambda: where.value("SELECT count(*) FROM effects"),
+            )
+    finally:
+        where.admin.close()
+
+
+WORLDS = {"sqlite": sqlite, **{kind: postgresql(kind) for kind in ASYNC_KINDS}, "mysql": mysql}
 
 
 def wish(policy: Policy, intent: str) -> Claim:
