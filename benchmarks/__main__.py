@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.measure import Row, table
 
-NAMES = ("asgi", "postgresql")
+NAMES = ("asgi", "postgresql", "retention")
 
 
 def main() -> None:
