@@ -31,7 +31,8 @@ from twicesafe.stores.dynamodb_client import (
     seconds,
 )
 from twicesafe.stores.dynamodb_clock import DateClock, GivenClock
-from twicesafe.stores.dynamodb_steps import Answer, DynamodbSteps, Pause, Step, Steps
+from twicesafe.stores.dynamodb_requests import Answer, Pause, Step, Steps
+from twicesafe.stores.dynamodb_steps import DynamodbSteps
 from twicesafe.stores.dynamodb_table import apply_schema, check_schema
 from twicesafe.stores.dynamodb_transaction import DynamodbTransactionSteps, Writes
 from twicesafe.stores.steps import drive

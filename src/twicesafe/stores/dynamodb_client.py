@@ -33,7 +33,7 @@ from twicesafe.errors import (
     StoreUnavailableError,
 )
 from twicesafe.stores.dynamodb_clock import Clock
-from twicesafe.stores.dynamodb_steps import THROTTLED, TOO_LARGE, Answer, Call
+from twicesafe.stores.dynamodb_requests import THROTTLED, TOO_LARGE, Answer, Call
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
 """DynamoDB answers within milliseconds; an answer that takes this long is lost."""

@@ -15,15 +15,12 @@ second is refused by its condition, and the item that comes with the refusal sho
 
 from __future__ import annotations
 
-import re
-from collections.abc import Generator, Iterator, Mapping
-from functools import cache
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, abandoned, decide
-from twicesafe.core.record import Effects, Instant, Micros, Ownership, Record, RecordState, StoredResponse
-from twicesafe.errors import LeaseLostError, StoreError, StoreUnavailableError
+from twicesafe.core.record import Effects, Instant, Micros, Ownership, Record, StoredResponse
+from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.contract import Swept
 from twicesafe.stores.dynamodb_clock import Clock, Window
 from twicesafe.stores.dynamodb_items import (
@@ -33,16 +30,37 @@ from twicesafe.stores.dynamodb_items import (
     Value,
     completed_by,
     in_flight,
-    key,
     number,
     of_claim,
     of_ends,
     of_response,
     to_record,
 )
+from twicesafe.stores.dynamodb_requests import (
+    CLAIMED,
+    COMPLETED,
+    OWNED,
+    SEEN,
+    TOO_LARGE,
+    UNANSWERED,
+    UNFINISHED,
+    UNKNOWN,
+    Answer,
+    Call,
+    Marker,
+    Pause,
+    Requests,
+    Steps,
+    assigned,
+    completion,
+    lease_lost,
+    named,
+    note,
+    of_own,
+    of_seen,
+    shrinking,
+)
 from twicesafe.stores.sql.rows import check_lasting
-
-R = TypeVar("R")
 
 ROUNDS: Final = 16
 """How often a claim begins again because the item changed under it. Each round somebody else made progress."""
@@ -55,91 +73,11 @@ _PAGE: Final = 1000
 """Items that a purge looks at with one request."""
 
 
-class Call(NamedTuple):
-    """One request to DynamoDB, by the name its clients call it."""
-
-    name: str
-    arguments: dict[str, Any]
-    writes: bool = True
-    """Whether a lost answer leaves open what became of it."""
-    tolerant: bool = False
-    """Whether a failure is handed back as an answer, to be judged by whoever called."""
-    sheds: bool = False
-    """Whether an item over DynamoDB's limit is answered with TOO_LARGE, because there is a smaller one."""
-
-
-class Pause(NamedTuple):
-    """Let time pass."""
-
-    seconds: float
-
-
-class Answer(NamedTuple):
-    """What DynamoDB said."""
-
-    response: Mapping[str, Any]
-    refused: bool = False
-    """The condition did not hold; `item` is the item it did not hold for."""
-    repeated: bool = False
-    """The request may have arrived more than once: the client repeats what was not answered."""
-    jumped: bool = False
-    """The answer's date contradicts the clock that the request was made by."""
-    error: StoreError | None = None
-    code: str = ""
-    """DynamoDB's name for the error."""
-
-    @property
-    def item(self) -> Item | None:
-        """The item that came with it, if one did."""
-        found: Item | None = self.response.get("Item") or self.response.get("Attributes") or None
-        return found
-
-
-Step: TypeAlias = Call | Pause
-Steps: TypeAlias = Generator[Step, Answer, R]
-
-TOO_LARGE: Final = "item too large"
-"""The code of an answer that says that the item would be over DynamoDB's limit of 400 KB."""
-
-THROTTLED: Final = frozenset(
-    {
-        "ProvisionedThroughputExceededException", "RequestLimitExceeded", "Throttling", "ThrottlingException",
-        "TransactionConflictException", "TransactionInProgressException",
-    }
-)  # fmt: skip
-"""Codes that say: not now, and nothing was done. A conflict is with a transaction that is being committed."""
-
-SEEN: Final = (
-    "#owner = :seen_owner AND #epoch = :seen_epoch AND #state = :seen_state "
-    "AND #lease_until = :seen_lease_until AND #key_until = :seen_key_until"
-)
-"""The item is still what was judged. lease_until tells a renewal in between."""
-UNANSWERED: Final = "attribute_not_exists(#status)"
-"""No answer has begun to leave."""
-OWNED: Final = "#owner = :owner AND #epoch = :epoch"
-"""I3."""
-UNFINISHED: Final = "(#state = :claimed OR #state = :unknown)"
-
-_CLAIMED: Final[Value] = {"S": RecordState.CLAIMED.value}
-_COMPLETED: Final[Value] = {"S": RecordState.COMPLETED.value}
-_UNKNOWN: Final[Value] = {"S": RecordState.UNKNOWN.value}
-
-
-class Marker:
-    """The last write of a claim that may stand, and the item that it replaced."""
-
-    __slots__ = ("own", "replaced")
-
-    def __init__(self) -> None:
-        self.own: Ownership | None = None
-        self.replaced: Item | None = None
-
-
 class DynamodbSteps:
     """Every method of the leased way, as steps."""
 
     def __init__(self, table: str, clock: Clock) -> None:
-        self.table = table
+        self.requests: Final = Requests(table)
         self._clock = clock
         self._purged_to: Item | None = None
         self._swept_to: Item | None = None
@@ -162,7 +100,7 @@ class DynamodbSteps:
                 item = answer.item
                 if item is None:
                     # An endpoint that does not say what was in the way.
-                    item = (yield self._get(claim.digest)).item
+                    item = (yield self.requests.get(claim.digest)).item
                 continue
             record = to_record(item)
             verdict = decide(record, claim.fingerprint, claim.owner, window.earliest)
@@ -210,16 +148,18 @@ class DynamodbSteps:
     def _put(
         self, claim: Claim, epoch: int, window: Window, effects: Effects, marker: Marker | None, seen: Item | None
     ) -> Call:
-        _note(marker, Ownership(claim.digest, claim.owner, epoch), seen)
+        note(marker, Ownership(claim.digest, claim.owner, epoch), seen)
         item = of_claim(
             claim, epoch, window.earliest, window.latest, in_transaction=marker is not None, effects=effects
         )
         condition = "attribute_not_exists(#digest)" if seen is None else SEEN
-        return self._write("put_item", {"Item": item}, condition, {} if seen is None else of_seen(to_record(seen)))
+        return self.requests.write(
+            "put_item", {"Item": item}, condition, {} if seen is None else of_seen(to_record(seen))
+        )
 
     def _take_over(self, claim: Claim, record: Record, window: Window, marker: Marker | None, seen: Item) -> Call:
         """key_until stays that of the first claim: the keys derived for it are remembered no longer than that (R25)."""
-        _note(marker, Ownership(claim.digest, claim.owner, record.epoch + 1), seen)
+        note(marker, Ownership(claim.digest, claim.owner, record.epoch + 1), seen)
         effects = claim.effects
         if marker is not None and record.effects is not Effects.TRANSACTIONAL:
             # Nothing is left behind by this claim, but something may be by the one before it.
@@ -240,21 +180,21 @@ class DynamodbSteps:
             values[":yes"] = {"BOOL": True}
         else:
             update += f" REMOVE #{IN_TRANSACTION}"
-        return self._update(claim.digest, update, f"{SEEN} AND {UNANSWERED}", values, returns="ALL_OLD")
+        return self.requests.update(claim.digest, update, f"{SEEN} AND {UNANSWERED}", values, returns="ALL_OLD")
 
     def _hold_stale(self, record: Record) -> Call:
-        values = {":unknown": _UNKNOWN, **of_seen(record)}
+        values = {":unknown": UNKNOWN, **of_seen(record)}
         update = f"SET #state = :unknown REMOVE #{IN_TRANSACTION}"
-        return self._update(record.digest, update, f"{SEEN} AND {UNANSWERED}", values, returns="ALL_NEW")
+        return self.requests.update(record.digest, update, f"{SEEN} AND {UNANSWERED}", values, returns="ALL_NEW")
 
     def _settle_answered(self, record: Record, key_us: Micros, window: Window) -> Call:
         """Its answer had begun to leave, so it was done."""
         ends = of_ends(window.earliest, window.latest, key_us, 0)
         ends["body_until"] = ends["lease_until"]
-        update = f"SET #state = :completed, {_assigned(ends)} REMOVE #{IN_TRANSACTION}"
-        values = {":completed": _COMPLETED, **_named(ends), **of_seen(record)}
+        update = f"SET #state = :completed, {assigned(ends)} REMOVE #{IN_TRANSACTION}"
+        values = {":completed": COMPLETED, **named(ends), **of_seen(record)}
         condition = f"{SEEN} AND attribute_exists(#status)"
-        return self._update(record.digest, update, condition, values, returns="ALL_NEW")
+        return self.requests.update(record.digest, update, condition, values, returns="ALL_NEW")
 
     # --- the owner's --------------------------------------------------------------------------------------------------
 
@@ -270,17 +210,19 @@ class DynamodbSteps:
                 return
 
     def _renew(self, own: Ownership, lease_us: Micros, window: Window) -> Call:
-        values = {":claimed": _CLAIMED, ":lease_until": number(window.latest + lease_us), **of_own(own)}
-        return self._update(own.digest, "SET #lease_until = :lease_until", f"{OWNED} AND #state = :claimed", values)
+        values = {":claimed": CLAIMED, ":lease_until": number(window.latest + lease_us), **of_own(own)}
+        return self.requests.update(
+            own.digest, "SET #lease_until = :lease_until", f"{OWNED} AND #state = :claimed", values
+        )
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> Steps[None]:
         """See Session.start_answer."""
         bare = head._replace(headers=(), body=None)
         for kept in (head._replace(body=None), bare):
             attributes = of_response(kept)
-            update = f"SET {_assigned(attributes)} REMOVE #body, #deflated_body"
-            values = {":claimed": _CLAIMED, **_named(attributes), **of_own(own)}
-            call = self._update(own.digest, update, f"{OWNED} AND #state = :claimed", values)
+            update = f"SET {assigned(attributes)} REMOVE #body, #deflated_body"
+            values = {":claimed": CLAIMED, **named(attributes), **of_own(own)}
+            call = self.requests.update(own.digest, update, f"{OWNED} AND #state = :claimed", values)
             answer = yield call._replace(sheds=kept is not bare)
             if answer.refused:
                 raise lease_lost()
@@ -289,7 +231,7 @@ class DynamodbSteps:
 
     def complete(self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros) -> Steps[None]:
         """See Session.complete. What does not fit into an item is left away, the body first (R18)."""
-        values = {":claimed": _CLAIMED, ":unknown": _UNKNOWN, **of_own(own)}
+        values = {":claimed": CLAIMED, ":unknown": UNKNOWN, **of_own(own)}
         answer = yield from self._completed(own.digest, response, key_us, body_us, f"{OWNED} AND {UNFINISHED}", values)
         if answer.refused and not completed_by(answer.item, own):
             raise lease_lost()
@@ -306,7 +248,7 @@ class DynamodbSteps:
         for kept, bare in shrinking(response):
             window = yield from self.window()
             update, named = completion(kept, window, key_us, body_us, bare=bare)
-            call = self._update(digest, update, condition, {**named, **values})
+            call = self.requests.update(digest, update, condition, {**named, **values})
             answer = yield call._replace(sheds=not bare)
             if answer.code != TOO_LARGE:
                 break
@@ -314,7 +256,7 @@ class DynamodbSteps:
 
     def completed_before(self, own: Ownership) -> Steps[None]:
         """LeaseLostError unless this very owner has completed it already."""
-        if not completed_by((yield self._get(own.digest)).item, own):
+        if not completed_by((yield self.requests.get(own.digest)).item, own):
             raise lease_lost()
 
     def release(self, own: Ownership) -> Steps[None]:
@@ -322,26 +264,26 @@ class DynamodbSteps:
         window = yield from self.window()
         # Not once its owner is gone and its answer had begun to leave: that was done.
         condition = f"{OWNED} AND (#state = :unknown OR (#state = :claimed AND ({UNANSWERED} OR #lease_until > :now)))"
-        values = {":claimed": _CLAIMED, ":unknown": _UNKNOWN, ":now": number(window.earliest), **of_own(own)}
-        answer = yield self._delete(own.digest, condition, values)
+        values = {":claimed": CLAIMED, ":unknown": UNKNOWN, ":now": number(window.earliest), **of_own(own)}
+        answer = yield self.requests.delete(own.digest, condition, values)
         if answer.refused and not (answer.repeated and answer.item is None):
             raise lease_lost()
 
     def hold(self, own: Ownership) -> Steps[None]:
         """See Session.hold."""
-        values = {":claimed": _CLAIMED, ":unknown": _UNKNOWN, **of_own(own)}
+        values = {":claimed": CLAIMED, ":unknown": UNKNOWN, **of_own(own)}
         update = f"SET #state = :unknown REMOVE #{IN_TRANSACTION}"
-        if (yield self._update(own.digest, update, f"{OWNED} AND {UNFINISHED}", values)).refused:
+        if (yield self.requests.update(own.digest, update, f"{OWNED} AND {UNFINISHED}", values)).refused:
             raise lease_lost()
 
     def undo(self, marker: Marker) -> Steps[Answer]:
         """Take back a transaction's claim: what it replaced stands again. Refused where the claim does not stand."""
         assert marker.own is not None
-        values = {":claimed": _CLAIMED, **of_own(marker.own)}
+        values = {":claimed": CLAIMED, **of_own(marker.own)}
         condition = f"{OWNED} AND #state = :claimed"
         if marker.replaced is None:
-            return (yield self._delete(marker.own.digest, condition, values))
-        return (yield self._write("put_item", {"Item": marker.replaced}, condition, values))
+            return (yield self.requests.delete(marker.own.digest, condition, values))
+        return (yield self.requests.write("put_item", {"Item": marker.replaced}, condition, values))
 
     # --- everybody else -----------------------------------------------------------------------------------------------
 
@@ -349,7 +291,7 @@ class DynamodbSteps:
         """See Store.read. A transaction that is under way is waited for."""
         waited = 0.0
         while True:
-            item = (yield self._get(digest)).item
+            item = (yield self.requests.get(digest)).item
             now = (yield from self.window()).earliest
             if not in_flight(item, now):
                 return Found(None if item is None else to_record(item), now)
@@ -363,23 +305,23 @@ class DynamodbSteps:
     ) -> Steps[bool]:
         """See Store.settle."""
         condition = "#epoch = :epoch AND #state = :unknown"
-        values = {":epoch": number(epoch), ":unknown": _UNKNOWN}
+        values = {":epoch": number(epoch), ":unknown": UNKNOWN}
         if response is None:
-            answer = yield self._delete(digest, condition, values)
+            answer = yield self.requests.delete(digest, condition, values)
             return not answer.refused or (answer.repeated and answer.item is None)
         answer = yield from self._completed(digest, response, key_us, body_us, condition, values)
         return not answer.refused
 
     def now(self) -> Steps[Instant]:
         """See Store.now."""
-        yield self._get(NO_KEY)
+        yield self.requests.get(NO_KEY)
         return (yield from self.window()).earliest
 
     def window(self) -> Steps[Window]:
         """What time it is, asked for where that is not known."""
         window = self._clock.window()
         if window is None:
-            yield self._get(NO_KEY)
+            yield self.requests.get(NO_KEY)
             window = self._clock.window()
             if window is None:
                 raise StoreUnavailableError(
@@ -396,8 +338,10 @@ class DynamodbSteps:
         )
         while True:
             now = (yield from self.window()).earliest
-            values = {":completed": _COMPLETED, ":now": number(now)}
-            page = yield self._scan(self._purged_to, _PAGE, ended, values, "#digest, #owner, #epoch, #key_until")
+            values = {":completed": COMPLETED, ":now": number(now)}
+            page = yield self.requests.scan(
+                self._purged_to, _PAGE, ended, values, "#digest, #owner, #epoch, #key_until"
+            )
             for item in page.response.get("Items", ()):
                 if touched >= limit:
                     return touched
@@ -413,9 +357,9 @@ class DynamodbSteps:
         settled, looked = 0, 0
         while looked < look_at:
             window = yield from self.window()
-            values = {":claimed": _CLAIMED, ":now": number(window.earliest)}
+            values = {":claimed": CLAIMED, ":now": number(window.earliest)}
             stale = "#state = :claimed AND #lease_until <= :now"
-            page = yield self._scan(self._swept_to, min(_PAGE, look_at - looked), stale, values)
+            page = yield self.requests.scan(self._swept_to, min(_PAGE, look_at - looked), stale, values)
             for item in page.response.get("Items", ()):
                 settled += yield from self._end_stale(to_record(item), window)
             self._swept_to = page.response.get("LastEvaluatedKey") or None
@@ -434,24 +378,9 @@ class DynamodbSteps:
             # What it asks to be remembered for from now on is what its first claim asked for.
             ending = self._settle_answered(record, max(1, record.key_until - record.created_at), window)
         else:
-            ending = self._delete(record.digest, f"{SEEN} AND {UNANSWERED}", of_seen(record))
+            ending = self.requests.delete(record.digest, f"{SEEN} AND {UNANSWERED}", of_seen(record))
         answer = yield ending
         return 0 if answer.refused else 1
-
-    def _scan(self, after: Item | None, limit: int, condition: str, values: dict[str, Value], wanted: str = "") -> Call:
-        arguments: dict[str, Any] = {
-            "TableName": self.table,
-            "ConsistentRead": True,
-            "FilterExpression": condition,
-            "ExpressionAttributeNames": names(condition + wanted),
-            "ExpressionAttributeValues": values,
-            "Limit": limit,
-        }
-        if wanted:
-            arguments["ProjectionExpression"] = wanted
-        if after is not None:
-            arguments["ExclusiveStartKey"] = after
-        return Call("scan", arguments, writes=False)
 
     def _purge(self, item: Item, now: Instant) -> Steps[int]:
         digest = bytes(item["digest"]["B"])
@@ -459,106 +388,11 @@ class DynamodbSteps:
         values = {
             ":owner": item["owner"],
             ":epoch": item["epoch"],
-            ":completed": _COMPLETED,
+            ":completed": COMPLETED,
             ":key_until": item["key_until"],
         }
         if int(item["key_until"]["N"]) <= now:
-            answer = yield self._delete(digest, condition, values)
+            answer = yield self.requests.delete(digest, condition, values)
         else:
-            answer = yield self._update(digest, "REMOVE #body, #deflated_body", condition, values)
+            answer = yield self.requests.update(digest, "REMOVE #body, #deflated_body", condition, values)
         return 0 if answer.refused else 1
-
-    # --- requests -----------------------------------------------------------------------------------------------------
-
-    def _get(self, digest: bytes) -> Call:
-        arguments = {"TableName": self.table, "Key": key(digest), "ConsistentRead": True}
-        return Call("get_item", arguments, writes=False)
-
-    def _update(
-        self, digest: bytes, update: str, condition: str, values: dict[str, Value], returns: str = "NONE"
-    ) -> Call:
-        arguments = {"Key": key(digest), "UpdateExpression": update, "ReturnValues": returns}
-        return self._write("update_item", arguments, condition, values)
-
-    def _delete(self, digest: bytes, condition: str, values: dict[str, Value]) -> Call:
-        return self._write("delete_item", {"Key": key(digest)}, condition, values)
-
-    def _write(self, name: str, arguments: dict[str, Any], condition: str, values: dict[str, Value]) -> Call:
-        return Call(name, {**arguments, **self.conditioned(condition, values, arguments.get("UpdateExpression", ""))})
-
-    def conditioned(self, condition: str, values: dict[str, Value], update: str = "") -> dict[str, Any]:
-        """The arguments that every conditional write has."""
-        arguments: dict[str, Any] = {
-            "TableName": self.table,
-            "ConditionExpression": condition,
-            "ExpressionAttributeNames": names(condition + update),
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        if values:
-            arguments["ExpressionAttributeValues"] = values
-        return arguments
-
-
-def shrinking(response: StoredResponse) -> Iterator[tuple[StoredResponse, bool]]:
-    """The answer whole, without its body, and bare of all but its status: the work is done, whatever can be kept."""
-    yield response, False
-    if response.body is not None:
-        yield response._replace(body=None), False
-    yield response._replace(headers=(), body=None), True
-
-
-def completion(
-    response: StoredResponse, window: Window, key_us: Micros, body_us: Micros, *, bare: bool = False
-) -> tuple[str, dict[str, Value]]:
-    """The update that completes a record, and its values. A bare one also drops what a resumption would have needed."""
-    attributes = {**of_response(response), **of_ends(window.earliest, window.latest, key_us, body_us)}
-    gone = [name for name in ("body", "deflated_body", IN_TRANSACTION) if name not in attributes]
-    if bare:
-        gone += ["request", "recovery_data"]
-    update = f"SET #state = :completed, {_assigned(attributes)} REMOVE {', '.join([f'#{name}' for name in gone])}"
-    return update, {":completed": _COMPLETED, **_named(attributes)}
-
-
-def committing(own: Ownership) -> tuple[str, dict[str, Value]]:
-    """The condition under which a transaction commits: the claim stands, as no rival's."""
-    return f"{OWNED} AND #state = :claimed", {":claimed": _CLAIMED, **of_own(own)}
-
-
-def of_seen(record: Record) -> dict[str, Value]:
-    """The values of SEEN."""
-    return {
-        ":seen_owner": {"B": record.owner},
-        ":seen_epoch": number(record.epoch),
-        ":seen_state": {"S": record.state.value},
-        ":seen_lease_until": number(record.lease_until),
-        ":seen_key_until": number(record.key_until),
-    }
-
-
-def of_own(own: Ownership) -> dict[str, Value]:
-    """The values of OWNED."""
-    return {":owner": {"B": own.owner}, ":epoch": number(own.epoch)}
-
-
-@cache
-def names(expressions: str) -> dict[str, str]:
-    """Every attribute is named by way of this, for many a plain word is reserved."""
-    return {f"#{name}": name for name in re.findall(r"#(\w+)", expressions)}
-
-
-def lease_lost() -> LeaseLostError:
-    """I3. Says nothing of whose it is now: that belongs to somebody else."""
-    return LeaseLostError("the claim is no longer this owner's: nothing was changed")
-
-
-def _assigned(attributes: Item) -> str:
-    return ", ".join([f"#{name} = :{name}" for name in attributes])
-
-
-def _named(attributes: Item) -> dict[str, Value]:
-    return {f":{name}": value for name, value in attributes.items()}
-
-
-def _note(marker: Marker | None, own: Ownership, replaced: Item | None) -> None:
-    if marker is not None:
-        marker.own, marker.replaced = own, replaced

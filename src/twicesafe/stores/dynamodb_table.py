@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from twicesafe.errors import SchemaError, StoreUnavailableError
 from twicesafe.stores.dynamodb_items import EXPIRES, KEY
-from twicesafe.stores.dynamodb_steps import Answer, Call, Pause, Steps
+from twicesafe.stores.dynamodb_requests import Answer, Call, Pause, Steps
 
 LOOKS: Final = 120
 """How often a new table is looked at until it is there; AWS takes some ten seconds."""

@@ -16,12 +16,11 @@ from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.record import Micros, Ownership, StoredResponse
 from twicesafe.errors import AmbiguousWriteError, CommitRefusedError, StoreError, StoreUnavailableError
 from twicesafe.stores.dynamodb_items import completed_by
-from twicesafe.stores.dynamodb_steps import (
+from twicesafe.stores.dynamodb_requests import (
     THROTTLED,
     TOO_LARGE,
     Answer,
     Call,
-    DynamodbSteps,
     Marker,
     Pause,
     Steps,
@@ -30,6 +29,7 @@ from twicesafe.stores.dynamodb_steps import (
     lease_lost,
     shrinking,
 )
+from twicesafe.stores.dynamodb_steps import DynamodbSteps
 
 MOST_WRITES: Final = 99
 """DynamoDB's limit is 100 for a transaction, and one is the record."""
@@ -195,7 +195,7 @@ class DynamodbTransactionSteps:
                 "Update": {
                     "Key": {"digest": {"B": own.digest}},
                     "UpdateExpression": update,
-                    **self._steps.conditioned(condition, {**values, **conditioned}, update),
+                    **self._steps.requests.conditioned(condition, {**values, **conditioned}, update),
                 }
             }
             # A token means one request: DynamoDB refuses it for another.
