@@ -13,7 +13,7 @@ import pytest
 import twicesafe as package
 from tests.cli.running import command, twicesafe
 
-COMMANDS = (("demo",), ("storm",), ("schema", "apply"), ("schema", "print"))
+COMMANDS = (("demo",), ("storm",), ("schema", "apply"), ("schema", "print"), ("stores", "check"))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -55,9 +55,13 @@ def test_a_wrong_option_is_refused_before_anything_is_done(wrong: tuple[str, ...
     [
         ("storm", "--store", "mysql://app:hunter2@localhost/shop"),
         ("schema", "apply", "--store", "mysql://app:hunter2@localhost/shop"),
-        ("schema", "print", "--store", "mysql://app:hunter2@localhost/shop"),
+        ("schema", "print", "--store", "redis://app:hunter2@localhost/0"),
         ("storm", "--store", "postgresql://app:hunter2@127.0.0.1:1/shop"),
         ("schema", "apply", "--store", "postgresql://app:hunter2@127.0.0.1:1/shop"),
+        ("stores", "check", "nosql://app:hunter2@localhost/shop"),
+        ("stores", "check", "postgresql://app:hunter2@127.0.0.1:1/shop"),
+        ("stores", "check", "mysql://app:hunter2@127.0.0.1:1/shop"),
+        ("stores", "check", "redis://app:hunter2@127.0.0.1:1"),
     ],
     ids=lambda arguments: f"{' '.join(arguments[:2])} {arguments[-1].partition(':')[0]}",
 )

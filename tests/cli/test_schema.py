@@ -10,6 +10,7 @@ from pathlib import Path
 import asyncpg
 
 from tests.cli.running import twicesafe
+from tests.servers.mariadb import MariadbServer
 from tests.servers.postgresql import PostgresqlServer
 
 
@@ -82,3 +83,26 @@ def test_postgresql(postgresql_server: PostgresqlServer) -> None:
     assert "twicesafe_schema" in applied
     assert applied == scripted
     assert (ran.status, ran.json["dialect"]) == (0, "postgresql")
+
+
+def test_mysql(mariadb_server: MariadbServer) -> None:
+    """House: on MySQL the same; applied again nothing is changed."""
+    applied, scripted = mariadb_server.create_database(), mariadb_server.create_database()
+    ran = [twicesafe("schema", "apply", "--store", mariadb_server.dsn(applied), "--json") for _ in range(2)]
+    printed = twicesafe("schema", "print", "--store", "mysql")
+    with mariadb_server.connect(scripted) as connection, connection.cursor() as cursor:
+        cursor.execute(printed.out)
+        while cursor.nextset():
+            pass
+        found = []
+        for name in (applied, scripted):
+            columns = "column_name, column_type, collation_name, is_nullable, column_key"
+            cursor.execute(
+                f"SELECT table_name, {columns} FROM information_schema.columns WHERE table_schema = %s ORDER BY 1, 2",
+                [name],
+            )
+            found.append(cursor.fetchall())
+    assert ("twicesafe_records", "digest", "binary(32)", None, "NO", "PRI") in found[0]
+    assert found[0] == found[1]
+    assert [(one.status, one.json["dialect"]) for one in ran] == [(0, "mysql"), (0, "mysql")]
+    assert twicesafe("schema", "apply", "--store", mariadb_server.dsn(scripted)).status == 0

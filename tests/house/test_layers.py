@@ -30,7 +30,7 @@ FLOORS = (
         "starlette",
         "testing",
     },
-    {"demo", "storm"},
+    {"checking", "demo", "storm"},
     {"cli"},
     {"__main__"},
 )  # fmt: skip

@@ -1,0 +1,68 @@
+"""The command line. Whatever it does, a module below does; here it is asked for, shown, and turned into an exit status.
+
+0  done; for the storm: one effect per intent, nothing lost, nothing stuck; for a check: every promise was kept
+1  the storm found duplicates, losses or stuck keys; a check failed
+2  it could not be done: a wrong option, a database out of reach, a missing package
+130, 143  interrupted by SIGINT or SIGTERM; whatever was started has been ended
+"""
+
+# ruff: noqa: FBT001, FBT002 - a parameter is how typer spells an option
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from twicesafe import __version__
+from twicesafe.cli import demo, reap, schema, stores, storm
+from twicesafe.cli.terminal import COULD_NOT, complain, typer
+from twicesafe.errors import TwicesafeError
+
+app = typer.Typer(
+    help="Send it twice. It happens once.",
+    epilog="""
+\b
+Examples:
+  twicesafe demo                                     a page with a Pay button, and the world breaking
+  twicesafe storm --intents 300 --seed 7             break everything, count the effects
+  twicesafe storm --intents 300 --seed 7 --naive     the same without twicesafe
+  twicesafe schema print --store postgresql          the tables as a script
+  twicesafe schema apply --store sqlite:///shop.db   make the tables
+  twicesafe reap --store sqlite:///shop.db --once    take away what has expired
+  twicesafe stores check sqlite:///shop.db           every promise of a store, put to the test on yours
+""",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=demo.EPILOG, short_help="Serve a page with a Pay button, and break the world.")(demo.demo)
+app.command(epilog=storm.EPILOG, short_help="Break everything, and count the effects.")(storm.storm)
+app.command(epilog=reap.EPILOG, short_help="Take away what has expired, and end what was left behind.")(reap.reap)
+app.add_typer(schema.schema, name="schema")
+app.add_typer(stores.stores, name="stores")
+
+
+def main() -> None:
+    """The `twicesafe` program."""
+    try:
+        app()
+    except TwicesafeError as error:
+        complain(error)
+        raise SystemExit(COULD_NOT) from None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"twicesafe {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Send it twice. It happens once."""
