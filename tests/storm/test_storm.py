@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.cli.running import Ran, command, twicesafe
+from tests.servers.mariadb import MariadbServer
 from tests.servers.postgresql import PostgresqlServer
 
 KEYS = [
@@ -30,6 +31,8 @@ KEYS = [
     "seconds",
 ]
 INTENTS = 40
+PROCESSES = {"sqlite": 3, "postgresql": 10, "mysql": 5}
+"""How many a storm starts at least."""
 
 
 def storm(*arguments: str) -> Ran:
@@ -65,6 +68,31 @@ def test_one_effect_for_each_intent_on_a_postgresql_of_its_own() -> None:
     assert (ran.status, report["store"]) == (0, "postgresql")
     assert report["faults"]["sigkill"] >= 8
     assert (report["faults"]["database_restart"], report["faults"]["database_crash"]) == (1, 1)
+
+
+def test_one_effect_for_each_intent_on_a_mariadb_of_its_own() -> None:
+    """R42, A7: on MariaDB the same, which is restarted and killed under way; the report says what it was."""
+    ran = storm("--store", "mysql", "--seed", "7")
+    report = ran.json
+    assert (report["effects"], report["duplicates"], report["lost"]) == (INTENTS, 0, 0)
+    assert (report["unknown"], report["stuck"]) == (0, 0)
+    assert (ran.status, report["store"]) == (0, "mysql")
+    assert report["faults"]["sigkill"] >= 8
+    assert (report["faults"]["database_restart"], report["faults"]["database_crash"]) == (1, 1)
+    assert "MariaDB" in ran.err
+
+
+def test_a_mysql_of_somebody_elses_is_left_running(mariadb_server: MariadbServer) -> None:
+    """R22, R42: a given MySQL is used and not restarted; one that lets nobody in is named without its password."""
+    url = mariadb_server.dsn(mariadb_server.create_database())
+    ran = twicesafe("storm", "--store", url, "--intents", "10", "--clients", "5", "--json")
+    report = ran.json
+    assert (report["effects"], report["duplicates"], report["lost"], report["stuck"]) == (10, 0, 0, 0)
+    assert report["faults"]["database_restart"] == 0
+    assert "was not restarted" in ran.err
+    refused = twicesafe("storm", "--store", url.replace("twicesafe@", "twicesafe:hunter2@"), "--json")
+    assert refused.status == 2
+    assert "hunter2" not in refused.err
 
 
 def test_a_database_of_somebody_elses_is_left_running(postgresql_server: PostgresqlServer) -> None:
@@ -106,7 +134,7 @@ def test_the_same_damage_on_postgresql(postgresql_server: PostgresqlServer) -> N
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("store", PROCESSES)
 def test_an_interrupted_storm_leaves_nobody_behind(store: str, number: signal.Signals, status: int) -> None:
     """R42: interrupted by SIGINT or SIGTERM, the storm ends every process it started, the database server included."""
     with subprocess.Popen(
@@ -116,7 +144,7 @@ def test_an_interrupted_storm_leaves_nobody_behind(store: str, number: signal.Si
         text=True,
     ) as process:
         try:
-            started = _descendants_once_there_are(3 if store == "sqlite" else 10, process)
+            started = _descendants_once_there_are(PROCESSES[store], process)
             process.send_signal(number)
             out, err = process.communicate(timeout=30)
         finally:
