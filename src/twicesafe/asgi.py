@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from datetime import timedelta
 from inspect import isawaitable
 from typing import Any, Final
@@ -85,7 +85,7 @@ class IdempotencyMiddleware:
         else:
             self._operation_of = operation
         self.app = app
-        self._who = scope
+        self._who: ScopeOf = scope if callable(scope) else lambda _: PUBLIC
         self._shared = Shared(store, observer, entered)
         self._drain = drain
 
@@ -116,14 +116,16 @@ class IdempotencyMiddleware:
                     await self.app(scope, receive, send)
                     return
                 key = found
-            who = self._who(scope) if callable(self._who) else self._who
+            who = self._who(scope)
             if type(who) is not str:
                 who = identified(await who if isawaitable(who) else who)
         except RequestError as error:
             await send_refusal(error, policy, send)
             return
         request = scope["twicesafe"] = KeyedRequest(self._shared, operation, key, scope, receive, send)
-        await shielded(request, request.serve(self.app, who, lines if alone else None), self._shared)
+        rest = begun(request, request.serve(self.app, who, lines if alone else None), self._shared)
+        if rest is not None:
+            await rest
 
     async def drained(self) -> None:
         """Wait, up to `drain`, for work whose client is gone.
@@ -221,8 +223,9 @@ def checked(send: Send, shared: Shared) -> Send:
     return checking
 
 
-async def shielded(request: KeyedRequest, work: Coroutine[Any, Any, None], shared: Shared) -> None:
-    """Run `work` in a task of its own that the cancellation of this one does not reach (R14), once it has claimed.
+def begun(request: KeyedRequest, work: Coroutine[Any, Any, None], shared: Shared) -> Awaitable[None] | None:
+    """Run `work` up to its first wait. None: it is over. Otherwise the rest is to be awaited: `work` goes on in a task
+    of its own that the cancellation of this one does not reach (R14), once it has claimed.
 
     Context variables that the application sets are seen by the layers around, as if there were no task.
     """
@@ -230,27 +233,40 @@ async def shielded(request: KeyedRequest, work: Coroutine[Any, Any, None], share
     context = copy_context()
     try:
         task = eager.start(work, loop, context)
-        if task is None:
-            return
-        request.waits(loop)
-        shared.running.add(task)
-        task.add_done_callback(shared.running.discard)
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
+    except BaseException:
+        _show(context)
+        raise
+    if task is None:
+        if context:
+            _show(context)
+        return None
+    request.waits(loop)
+    return _seen_through(request, task, shared, context)
+
+
+async def _seen_through(request: KeyedRequest, task: asyncio.Task[None], shared: Shared, context: Context) -> None:
+    shared.running.add(task)
+    task.add_done_callback(shared.running.discard)
+    try:
+        await asyncio.wait([task])
+        task.result()
+    except asyncio.CancelledError:
+        if not task.done():
             task.add_done_callback(_report)
             if request.claims:
                 request.detach()
             else:
                 task.cancel()
                 await asyncio.wait([task])
-            raise
-        task.result()
+        raise
     finally:
-        if context:
-            for variable, value in context.items():
-                if variable.get(None) is not value:
-                    variable.set(value)
+        _show(context)
+
+
+def _show(context: Context) -> None:
+    for variable, value in context.items():
+        if variable.get(None) is not value:
+            variable.set(value)
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -35,6 +35,7 @@ from fastapi.params import Depends as Dependency
 
 from twicesafe.asgi import (
     DRAIN,
+    begun,
     check_effects,
     check_store,
     checked,
@@ -42,7 +43,6 @@ from twicesafe.asgi import (
     draining,
     identified,
     read_key,
-    shielded,
 )
 from twicesafe.core.keys import PUBLIC, Scope
 from twicesafe.core.policy import Operation, Policy
@@ -287,7 +287,9 @@ class Idempotency:
         carriers = self._carriers
         for name, _ in scope["headers"]:
             if name in carriers:
-                await shielded(keyed, keyed.run(app, keyed.receive), self._shared)
+                rest = begun(keyed, keyed.run(app, keyed.receive), self._shared)
+                if rest is not None:
+                    await rest
                 return
         await keyed.run(app, receive)
 

@@ -77,9 +77,17 @@ class Fingerprint:
     __slots__ = ("_facts", "_names", "value")
 
     def __init__(self, facts: RequestFacts, rule: FingerprintRule) -> None:
-        self._facts = facts
-        self._names = rule[1]
-        self.value: Final = compute(facts, *rule)
+        method, path, query, _, body, lines = self._facts = facts
+        algorithm, names = rule
+        self._names = names
+        if lines is not None and algorithm is RAW and not names:
+            # As compute does; not by it, because nearly every request comes this way.
+            content_type, content_encoding = lines.get(b"content-type", b""), lines.get(b"content-encoding", b"")
+            digest = sha256(_front(False, method, path, query, content_type, content_encoding, b""))
+            digest.update(body)
+            self.value = b"\1" + digest.digest()
+        else:
+            self.value = compute(facts, algorithm, names)
 
     def matches(self, stored: bytes) -> bool:
         """Whether the record's request was this one. FingerprintAlgorithmError where only a newer release can tell."""
@@ -120,10 +128,6 @@ def compute(facts: RequestFacts, algorithm: FingerprintAlgorithm, names: Iterabl
         content_type, content_encoding = lines.get(b"content-type", b""), lines.get(b"content-encoding", b"")
     else:
         content_type, content_encoding = _listed(headers, b"content-type"), _listed(headers, b"content-encoding")
-    if algorithm is RAW and not names:
-        digest = sha256(_front(False, method, path, query, content_type, content_encoding, b""))
-        digest.update(body)
-        return b"\1" + digest.digest()
     parsed = None if algorithm is RAW else _parsed_body(algorithm, content_type, content_encoding, body)
     if parsed is not None:
         content_type, body = parsed

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Final, NamedTuple
@@ -166,22 +167,25 @@ def scoped_key(scope: Scope, key: str, operation: str | None = None) -> ScopedKe
     `scope` must be a non-empty string of at most 255 characters, or PUBLIC. Raises ScopeError otherwise: an empty
     identity would put everybody without one into a shared scope.
     """
-    if isinstance(scope, str) and 0 < len(scope) <= MAX_SCOPE_LENGTH:
-        name = scope
-    elif scope is PUBLIC:
-        # No identity is empty, so nobody else's keys have this length.
-        name = ""
-    else:
-        raise ScopeError(
-            "the caller's identity must be a non-empty string of at most "
-            f"{MAX_SCOPE_LENGTH} characters, or PUBLIC where everybody may share keys"
-        )
-    who = name.encode("utf-8", "surrogatepass")
+    name, who = _named(scope)
     what = key.encode("ascii")
     joined = _pack_lengths(len(who), len(what)) + who + what
     if operation is not None:
         joined += b"o" + operation.encode("utf-8", "surrogatepass")
     return _new(ScopedKey, (sha256(joined).digest(), name, "…" + key[-4:] if len(key) >= HINTED else "…"))
+
+
+@lru_cache(maxsize=256)
+def _named(scope: Scope) -> tuple[str, bytes]:
+    if isinstance(scope, str) and 0 < len(scope) <= MAX_SCOPE_LENGTH:
+        return scope, scope.encode("utf-8", "surrogatepass")
+    if scope is PUBLIC:
+        # No identity is empty, so nobody else's keys have this length.
+        return "", b""
+    raise ScopeError(
+        "the caller's identity must be a non-empty string of at most "
+        f"{MAX_SCOPE_LENGTH} characters, or PUBLIC where everybody may share keys"
+    )
 
 
 def key_hint(key: str) -> str:

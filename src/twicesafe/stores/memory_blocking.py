@@ -36,7 +36,6 @@ LOOKED_AT_TOGETHER: Final = 500
 """A purge lets claims through after this many rows, some 0.3 ms."""
 
 _FAR: Final[Instant] = 1 << 62
-_OWNER_LENGTH: Final = 16
 _new: Final = tuple.__new__
 """Makes a named tuple by one call instead of two."""
 
@@ -86,13 +85,10 @@ class MemoryStore:
                 self._look_at(LOOKED_AT_PER_CLAIM, now)
             if digest in self._live or digest in self._rows:
                 return self._claim_again(claim, now)
-            owner = claim[6]
             if claim[7] < 1 or claim[8] < 1:
                 raise ValueError(LASTING)
-            if len(owner) != _OWNER_LENGTH:
-                raise ValueError(f"an owner token has {_OWNER_LENGTH} bytes")
             self._live[digest] = (claim, now)
-            return _new(Claimed, (_new(Ownership, (digest, owner, 1)), now, None))
+            return _new(Claimed, (_new(Ownership, (digest, claim[6], 1)), now, None))
 
     def _begin_again(self, claim: Claim, now: Instant, epoch: int, previous: Record | None) -> Claimed:
         record = begun((claim, now))._replace(epoch=epoch)
@@ -180,14 +176,12 @@ class MemoryStore:
         digest, owner, epoch = own
         with self._lock:
             live = self._live.get(digest)
-            if live is None or type(live) is Record:
+            if type(live) is not tuple or live[0][6] != owner or epoch != 1:
                 record = self._find(digest)
                 if record is None or record.owner != owner or record.epoch != epoch:
                     raise _lost()
                 if live is None:
                     return
-            elif live[0][6] != owner or epoch != 1:
-                raise _lost()
             self._complete(digest, live, response, self._clock(), key_us, body_us)
 
     def _complete(
