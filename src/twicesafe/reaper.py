@@ -23,6 +23,8 @@ from twicesafe.errors import ConfigurationError, StoreError
 from twicesafe.observe import Event, Observer, log_events, tell
 from twicesafe.stores.contract import AsyncSettlesStale, AsyncStore, SettlesStale, Store, Swept
 
+__all__ = ["AsyncReaper", "Reaped", "Reaper"]
+
 DEFAULT_BATCH: Final = 1000
 """Rows in one statement at most."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from twicesafe.stores.asyncpg import AsyncpgStore
 from twicesafe.stores.contract import AsyncStore, Store
+from twicesafe.stores.cryptography import Keyring
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
 from twicesafe.stores.psycopg import AsyncPsycopgStore, PsycopgStore
+from twicesafe.stores.sealed import AsyncSealedStore, SealedStore
 from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
 from twicesafe.testing import ManualClock, check_store
 
@@ -18,6 +20,11 @@ asynchronous: list[AsyncStore] = [
     AsyncpgStore("postgresql:///shop"),
     AsyncPsycopgStore("postgresql:///shop"),
 ]
+
+keys = Keyring({"2026-11": Keyring.new_key()}, current="2026-11")
+blocking.append(SealedStore(blocking[0], keys=keys))
+asynchronous.append(AsyncSealedStore(asynchronous[0], keys=keys))
+"""Nor do they lose it when they are sealed."""
 
 clock = ManualClock()
 prove = check_store
