@@ -6,7 +6,8 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -22,6 +23,8 @@ from twicesafe.core.policy import Policy
 from twicesafe.core.record import Effects
 from twicesafe.core.steps import Answer, Forward, Propagate, Result
 from twicesafe.stores.contract import AsyncStore
+from twicesafe.stores.cryptography import Keyring
+from twicesafe.stores.sealed import AsyncSealedStore
 from twicesafe.stores.sqlite import AsyncSqliteStore
 from twicesafe.testing import ManualClock
 from twicesafe.testing.cut import Cut, cut_at
@@ -68,14 +71,14 @@ async def sqlite(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         outside.close()
 
 
-def postgresql(kind: str) -> Callable[[pytest.FixtureRequest], Any]:
+def postgresql(kind: str, **options: Any) -> Callable[[pytest.FixtureRequest], Any]:
     @asynccontextmanager
     async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         where = new_place(request.getfixturevalue("postgresql_server"), kind)
         clock = ManualClock()
         clock.watch(where.set_clock)
         try:
-            async with where.opened(now_sql=MANUAL_CLOCK) as store:
+            async with where.opened(now_sql=MANUAL_CLOCK, **options) as store:
                 yield World(
                     store,
                     clock,
@@ -107,7 +110,20 @@ async def mysql(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         where.admin.close()
 
 
-WORLDS = {"sqlite": sqlite, **{kind: postgresql(kind) for kind in ASYNC_KINDS}, "mysql": mysql}
+@asynccontextmanager
+async def sealed(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with sqlite(request) as world:
+        keys = Keyring({"key": Keyring.new_key()}, current="key")
+        yield replace(world, store=AsyncSealedStore(world.store, keys=keys))
+
+
+WORLDS = {
+    "sqlite": sqlite,
+    **{kind: postgresql(kind) for kind in ASYNC_KINDS},
+    "asyncpg, daily": postgresql("asyncpg", daily_bodies=timedelta(days=1)),
+    "mysql": mysql,
+    "sealed": sealed,
+}
 
 
 def wish(policy: Policy, intent: str) -> Claim:
