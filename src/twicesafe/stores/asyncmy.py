@@ -7,7 +7,6 @@ COMMIT with the record.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from datetime import timedelta
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
@@ -17,7 +16,6 @@ from asyncmy.cursors import Cursor
 from asyncmy.errors import MySQLError
 
 from twicesafe.stores.mysql import (
-    Address,
     Failure,
     Reply,
     address,
@@ -25,6 +23,7 @@ from twicesafe.stores.mysql import (
     failure_of,
     patience,
     queries,
+    settings_of,
     text_of,
     too_large,
 )
@@ -72,7 +71,7 @@ class AsyncmyConnections:
 
     def __init__(self, database: str | asyncmy.Pool, url: str, pool_size: int, timeout: float) -> None:
         check_pool_size(pool_size)
-        self._address = address(database) if isinstance(database, str) else None
+        self._settings = settings_of(address(database), timeout) if isinstance(database, str) else None
         self._pool = None if isinstance(database, str) else database
         self._url = url
         self._pool_size = pool_size
@@ -101,7 +100,7 @@ class AsyncmyConnections:
                     [self._largest[connection]] = await cursor.fetchone()
                 if not connection.get_autocommit():
                     await connection.autocommit(True)  # type: ignore[no-untyped-call]
-                    if self._address is None:
+                    if self._settings is None:
                         self._changed.add(connection)
         except BaseException as error:
             if connection is not None:
@@ -119,10 +118,8 @@ class AsyncmyConnections:
     async def _open(self) -> asyncmy.Pool:
         async with self._opening:
             if self._pool is None:
-                assert self._address is not None
-                self._pool = await asyncmy.create_pool(
-                    minsize=0, maxsize=self._pool_size, autocommit=True, **_options(self._address, self._timeout)
-                )
+                assert self._settings is not None
+                self._pool = await asyncmy.create_pool(minsize=0, maxsize=self._pool_size, **self._settings)
             return self._pool
 
     async def release(self, connection: Any) -> None:
@@ -153,7 +150,7 @@ class AsyncmyConnections:
 
     def attune(self, connection: Any, *, in_transaction: bool) -> tuple[Statement, ...]:
         """See AsyncConnections.attune. A pool of somebody else's does as it was told."""
-        if self._address is None or (connection in self._hasty) is not in_transaction:
+        if self._settings is None or (connection in self._hasty) is not in_transaction:
             return ()
         (self._hasty.discard if in_transaction else self._hasty.add)(connection)
         return (patience(None if in_transaction else self._timeout),)
@@ -190,23 +187,7 @@ class AsyncmyConnections:
         """See AsyncConnections.aclose."""
         if self._releases:
             await asyncio.wait(self._releases)
-        if self._address is not None and self._pool is not None:
+        if self._settings is not None and self._pool is not None:
             pool, self._pool = self._pool, None
             pool.close()
             await pool.wait_closed()
-
-
-def _options(where: Address, timeout: float) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "user": where.user,
-        "password": where.password,
-        "database": where.database,
-        "connect_timeout": timeout,
-    }
-    if where.unix_socket is None:
-        options |= {"host": where.host, "port": where.port}
-    else:
-        options["unix_socket"] = where.unix_socket
-    if where.ca is not None:
-        options["ssl"] = ssl.create_default_context(cafile=where.ca)
-    return options

@@ -5,6 +5,7 @@ Error numbers decide, never a message: a server may speak any language. MariaDB 
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -68,6 +69,27 @@ def address(url: str) -> Address:
 
 
 _FORM: Final = "mysql://user:password@host:port/database"
+
+
+def settings_of(where: Address, timeout: float) -> dict[str, Any]:
+    """What both drivers call it. ConfigurationError for certificates that cannot be read."""
+    settings: dict[str, Any] = {
+        "user": where.user,
+        "password": where.password,
+        "database": where.database,
+        "connect_timeout": timeout,
+        "autocommit": True,
+    }
+    if where.unix_socket is None:
+        settings |= {"host": where.host, "port": where.port}
+    else:
+        settings["unix_socket"] = where.unix_socket
+    if where.ca is not None:
+        try:
+            settings["ssl"] = ssl.create_default_context(cafile=where.ca)
+        except OSError as error:
+            raise ConfigurationError(f"the certificates of ssl_ca cannot be read: {error}") from error
+    return settings
 
 
 def queries(now_sql: str | None) -> Queries:

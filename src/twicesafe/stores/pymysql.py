@@ -7,7 +7,6 @@ together, BEGIN with the lock of the key and COMMIT with the record.
 from __future__ import annotations
 
 import select
-import ssl
 from collections.abc import Callable
 from datetime import timedelta
 from queue import Empty, LifoQueue
@@ -27,6 +26,7 @@ from twicesafe.stores.mysql import (
     failure_of,
     patience,
     queries,
+    settings_of,
     text_of,
     too_large,
 )
@@ -186,22 +186,5 @@ def _alive(connection: Any) -> bool:
 
 
 def _connect(where: Address, timeout: float) -> Connect:
-    options: dict[str, Any] = {
-        "user": where.user,
-        "password": where.password,
-        "database": where.database,
-        "connect_timeout": timeout,
-        "autocommit": True,
-        "client_flag": CLIENT.MULTI_STATEMENTS,
-    }
-    if where.unix_socket is None:
-        options |= {"host": where.host, "port": where.port}
-    else:
-        options["unix_socket"] = where.unix_socket
-    if where.ca is not None:
-        options["ssl"] = ssl.create_default_context(cafile=where.ca)
-
-    def connect() -> Any:
-        return pymysql.connect(**options)
-
-    return connect
+    settings = settings_of(where, timeout) | {"client_flag": CLIENT.MULTI_STATEMENTS}
+    return lambda: pymysql.connect(**settings)

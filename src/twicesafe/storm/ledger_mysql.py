@@ -10,12 +10,13 @@ import asyncmy
 from asyncmy.errors import MySQLError
 
 from twicesafe.errors import StoreUnavailableError
-from twicesafe.stores.mysql import address
+from twicesafe.stores.mysql import address, settings_of
 from twicesafe.stores.postgresql import without_password
 from twicesafe.storm.ledger import Payment, by_intent
 
 CONNECTIONS: Final = 10
 """Of one process at most."""
+CONNECT_TIMEOUT: Final = 10.0
 
 TABLE: Final = """
 CREATE TABLE IF NOT EXISTS storm_payments (
@@ -37,14 +38,8 @@ class MysqlLedger:
         self._pool: Any = None
 
     async def __aenter__(self) -> MysqlLedger:
-        where = address(self._url)
-        place = {"host": where.host, "port": where.port}
-        if where.unix_socket is not None:
-            place = {"unix_socket": where.unix_socket}
-        self._pool = await asyncmy.create_pool(
-            minsize=0, maxsize=CONNECTIONS, autocommit=True,
-            user=where.user, password=where.password, database=where.database, **place,
-        )  # fmt: skip
+        settings = settings_of(address(self._url), CONNECT_TIMEOUT)
+        self._pool = await asyncmy.create_pool(minsize=0, maxsize=CONNECTIONS, **settings)
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -102,8 +102,8 @@ WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state IN ('clai
 
 -- name: look [mysql]
 -- Outside the transaction, and so as of now at every isolation level, without locking anything.
-SELECT {columns}, clock.now, @twicesafe_lock
-FROM (SELECT {now} AS now) AS clock LEFT JOIN twicesafe_records ON digest = :digest;
+SELECT {columns}, clock.instant, @twicesafe_lock
+FROM (SELECT {now} AS instant) AS clock LEFT JOIN twicesafe_records ON digest = :digest;
 
 -- name: whose [mysql]
 SELECT @twicesafe_lock;
