@@ -10,7 +10,7 @@ import pytest
 
 from tests.servers.cutting import CuttingProxy, Loss
 from tests.servers.redis import RedisServer, until
-from tests.stores.claims import ANSWER, BODY, KEY, LEASE, digest_of, wish
+from tests.stores.claims import ANSWER, BODY, HEAD, KEY, LEASE, digest_of, wish
 from tests.stores.postgresql_kinds import as_async, complete, won
 from tests.stores.redis_kinds import KINDS, new_prefix
 from twicesafe.core.claims import Claimed, Existing
@@ -338,5 +338,39 @@ def test_redis_forgets_by_itself(redis_server: RedisServer, kind: str) -> None:
             assert await store.purge() == 0
             await won(store, "short")
         await store.aclose()
+
+    asyncio.run(trial())
+
+
+RIGHTS = (
+    "+client|setname +eval +evalsha +get +set +getrange +setrange +del +pexpire +time +info +scan +spublish "
+    "+ssubscribe +sunsubscribe"
+)
+
+
+@KIND
+def test_few_rights_suffice(kind: str) -> None:
+    """R22: a user who may touch the store's own names only, by the commands that the documentation lists."""
+
+    async def trial() -> None:
+        with RedisServer() as server, server.client() as client:
+            client.execute_command(*("ACL", "SETUSER", "app", "on", ">secret", "~own:*", "&own:*"), *RIGHTS.split(" "))
+            url = server.url.replace("://", "://app:secret@")
+            store = opened(kind, url, prefix="own:")
+            await store.apply_schema()
+            own = await won(store)
+            await store.start_answer(own, HEAD)
+            await store.renew(own, 1)
+            ended = await store.settle_stale()
+            assert ended.settled == 1
+            await store.release(await won(store, "released"))
+            await store.hold(await won(store, "held"))
+            await complete(store, await won(store, "completed"))
+            assert await store.now()
+            await store.aclose()
+            foreign = opened(kind, url, prefix="foreign:")
+            with pytest.raises(StoreUnavailableError, match="NOPERM"):
+                await foreign.claim(wish())
+            await foreign.aclose()
 
     asyncio.run(trial())

@@ -22,7 +22,7 @@ from twicesafe.stores.redis_async import AsyncServers
 from twicesafe.stores.redis_blocking import Servers
 from twicesafe.stores.redis_driver import address_of
 from twicesafe.stores.redis_durable import DurableSteps, ToRecords
-from twicesafe.stores.redis_scripts import Asking, Primaries
+from twicesafe.stores.redis_scripts import Ask, Asking, Primaries
 from twicesafe.stores.redis_steps import RedisSteps
 from twicesafe.stores.redis_waiting import AsyncWaiters, Waiters
 
@@ -169,11 +169,12 @@ class RedisStore:
 
     def perform(self, step: Any) -> Any:
         """One step: by Redis, or by `records`."""
+        if type(step) is Ask:
+            return self._servers.perform(step)
         if type(step) is ToRecords:
             return getattr(self._records, step.method)(*step.arguments)
-        if type(step) is Primaries:
-            return self._servers.primaries()
-        return self._servers.perform(step)
+        assert type(step) is Primaries, step
+        return self._servers.primaries()
 
 
 class AsyncRedisStore:
@@ -303,11 +304,12 @@ class AsyncRedisStore:
 
     async def perform(self, step: Any) -> Any:
         """One step: by Redis, or by `records`."""
+        if type(step) is Ask:
+            return await self._servers.perform(step)
         if type(step) is ToRecords:
             return await getattr(self._records, step.method)(*step.arguments)
-        if type(step) is Primaries:
-            return await self._servers.primaries()
-        return await self._servers.perform(step)
+        assert type(step) is Primaries, step
+        return await self._servers.primaries()
 
 
 def _checked(prefix: str, replicas: int, timeout: timedelta) -> float:

@@ -24,6 +24,8 @@ class AsyncServers:
         self._timeout = timeout
         self._replicas = replicas
         self._lines: dict[Node, Line] = {}
+        self._usual: Line | None = None
+        """Where there is but one server: the way to it, while all is well."""
         self._opening: dict[Node, asyncio.Lock] = {}
         self._slots = SlotMap(address.nodes)
         self._learning = asyncio.Lock()
@@ -31,6 +33,13 @@ class AsyncServers:
 
     async def perform(self, ask: Ask) -> Any:
         """The answer. StoreUnavailableError or AmbiguousWriteError."""
+        line = self._usual
+        if line is not None and not line.broken:
+            try:
+                return await line.put(ask.command(), writes=ask.writes)
+            except (NotSentError, PassingError, *FAILURES):
+                # Nothing was done: what the server refused it refuses again, to somebody who listens.
+                self._usual = None
         until: float | None = None
         while True:
             try:
@@ -54,7 +63,10 @@ class AsyncServers:
             if ahead:
                 line.put(request(b"ASKING"), writes=False).add_done_callback(_heard)
             try:
-                return await line.put(command, writes=ask.writes)
+                answer = await line.put(command, writes=ask.writes)
+                if self._address.kind is not Kind.CLUSTER:
+                    self._usual = line
+                return answer
             except NotSentError as error:
                 met = unreachable(self._address.shown, error)
                 node, ahead = None, False
@@ -175,6 +187,7 @@ class AsyncServers:
 
     async def _leave(self, node: Node) -> None:
         self._forget(node)
+        self._usual = None
         line = self._lines.pop(node, None)
         if line is not None:
             await line.aclose()

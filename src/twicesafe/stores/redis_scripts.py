@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from hashlib import sha1
 from importlib.resources import files
@@ -17,6 +18,8 @@ class Script(NamedTuple):
     sha: bytes
     """By which it is asked for once the server has seen it. A server forgets scripts when it restarts, fails over or is
     told to: then the text is sent once more."""
+    begun: bytes
+    """How every such command goes on after its number of words."""
 
 
 class Ask(NamedTuple):
@@ -34,7 +37,9 @@ class Ask(NamedTuple):
         """What is sent."""
         if self.script is None:
             return request(*self.words)
-        return request(b"EVALSHA", self.script.sha, b"1", self.key, *self.words)
+        words = (self.key, *self.words)
+        text = [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+        return b"*%d%b%b" % (len(words) + 3, self.script.begun, b"".join(text))
 
     def command_in_full(self) -> bytes:
         """The same for a server that has not seen the script."""
@@ -55,12 +60,20 @@ Asking: TypeAlias = Generator[Any, Any, R]
 """Yields what is asked for, and is sent its answer or thrown the StoreError that came of it."""
 
 _FOLDER: Final = files("twicesafe.stores") / "lua"
+_FUNCTION: Final = re.compile(rb"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
+_COMMENT: Final = re.compile(rb"^--.*\n", re.MULTILINE)
 _LAYOUT: Final = (_FOLDER / "layout.lua").read_bytes()
 
 
 def _script(name: str) -> Script:
-    text = _LAYOUT + (_FOLDER / f"{name}.lua").read_bytes()
-    return Script(text, sha1(text, usedforsecurity=False).hexdigest().encode())
+    """With those functions of layout.lua that it uses: a server makes all of a script's anew for each call."""
+    text = _COMMENT.sub(b"", (_FOLDER / f"{name}.lua").read_bytes())
+    for function in reversed(list(_FUNCTION.finditer(_LAYOUT))):
+        if re.search(rb"\b%b\(" % function[1], text):
+            text = function[0] + text
+    text = b"local name = KEYS[1]\n" + text
+    sha = sha1(text, usedforsecurity=False).hexdigest().encode()
+    return Script(text, sha, b"\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n" % sha)
 
 
 CLAIM: Final = _script("claim")

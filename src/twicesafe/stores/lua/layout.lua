@@ -1,5 +1,6 @@
--- In front of every script. KEYS[1] is a record's name; ARGV[1] is the time in microseconds, or empty: then it is the
--- server's own, which nothing but a test replaces. A record is one string:
+-- What the scripts share; each has those functions in front that it uses. KEYS[1] is a record's name; ARGV[1] is the
+-- time in microseconds, or empty: then it is the server's own, which nothing but a test replaces. A record is one
+-- string:
 --
 --   byte  1      version of this layout, 1            byte  52-59  body_until
 --         2      state: c claimed, d done, u unknown        60-61  status, 0 while there is no answer
@@ -12,8 +13,6 @@
 --
 -- Numbers have their highest byte first, times are microseconds since 1970. Redis forgets a completed record by itself
 -- (PX); one that is claimed or unknown it keeps.
-
-local name = KEYS[1]
 
 local function now()
     if ARGV[1] ~= '' then
