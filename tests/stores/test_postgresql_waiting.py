@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 from time import monotonic
 from typing import Any
 
@@ -13,8 +14,11 @@ import pytest
 from tests.servers.cutting import CuttingProxy
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgresql import PostgresqlServer
+from tests.shells.probe import post
 from tests.stores.claims import ANSWER, wish
 from tests.stores.postgresql_kinds import ASYNC_KINDS, KINDS, Place, as_async, complete, new_place, whole, won
+from twicesafe import PUBLIC, Policy
+from twicesafe.asgi import IdempotencyMiddleware, current
 from twicesafe.core.claims import Existing
 from twicesafe.core.lifecycle import Verdict
 from twicesafe.core.record import Effects
@@ -94,6 +98,45 @@ def test_a_hundred_wait_over_a_pool_of_two(place, effects) -> None:
                 waits = await asyncio.gather(*tasks)
             assert place.effects() == (1 if effects is TRANSACTIONAL else 0)
             assert max(waits) <= 1 + (monotonic() - completed) / FLOOR
+
+    asyncio.run(trial())
+
+
+@ASYNC
+def test_a_hundred_requests_wait_over_a_pool_of_two(place) -> None:
+    """R11, C8: by the whole way of a request: one runs, the others wait for it and are given its answer."""
+
+    async def trial() -> None:
+        entered, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def handler(scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            await place.write(current(scope).connection, "key")
+            entered.set()
+            await goes_on.wait()
+            await send({"type": "http.response.start", "status": 201, "headers": []})
+            await send({"type": "http.response.body", "body": b"charged"})
+
+        async with place.opened(pool_size=2) as store, asyncio.timeout(60):
+            policy = Policy(effects=TRANSACTIONAL, wait=timedelta(seconds=50))
+            app = IdempotencyMiddleware(handler, store, scope=PUBLIC, policy=policy, observer=lambda _: None)
+            first = asyncio.create_task(post(app))
+            await entered.wait()
+            others = [asyncio.create_task(post(app)) for _ in range(WAITERS)]
+            for _ in range(100_000):
+                if sum(map(len, store._wake_ups._waiting.values())) == WAITERS:
+                    break
+                await asyncio.sleep(0)
+            else:
+                raise AssertionError("they do not wait")
+            for n in range(10):
+                await whole(place, store, f"other-{n}")
+            assert not any(task.done() for task in others)
+            goes_on.set()
+            answers = await asyncio.gather(*others)
+            assert place.effects() == 1
+            assert not (await first).replayed
+            assert {(answer.status, answer.body, answer.replayed) for answer in answers} == {(201, b"charged", True)}
 
     asyncio.run(trial())
 

@@ -76,14 +76,15 @@ class WakeUps:
         """Return when the record of `digest` may have changed, or the time is over."""
         loop = asyncio.get_running_loop()
         within = within_us / 1_000_000
-        if self._deaf or (self._line is None and loop.time() < self._open_at):
+        keeps = self._keeper is not None and not self._keeper.done()
+        if self._deaf or (not keeps and loop.time() < self._open_at):
             await asyncio.sleep(min(within, POLL))
             return
         woken = loop.create_future()
         self._waiting.setdefault(digest, set()).add(woken)
         self._unseen.add(digest)
         self._asked.set()
-        if self._keeper is None or self._keeper.done():
+        if not keeps:
             self._keeper = loop.create_task(self._keep())
         try:
             async with asyncio.timeout(within):
@@ -112,6 +113,8 @@ class WakeUps:
         try:
             while True:
                 if self._line is None:
+                    # One that has worked for a while and broke is replaced at once.
+                    self._open_at = asyncio.get_running_loop().time() + OPEN_AGAIN
                     self._line = await self._lines.listen(self._told)
                     if self._line is None:
                         self._deaf = True
@@ -124,8 +127,8 @@ class WakeUps:
         except Exception as error:
             # A server that is away, or a right that is missing: those who wait poll meanwhile.
             if self._lines.failure(error) is None:
+                self._deaf = True
                 raise
-            self._open_at = asyncio.get_running_loop().time() + OPEN_AGAIN
         finally:
             line, self._line = self._line, None
             self._marked.clear()
@@ -133,10 +136,10 @@ class WakeUps:
             if line is not None:
                 await line.aclose()
 
-    async def _round(self, line: Line) -> float:
+    async def _round(self, line: Line) -> float | None:
         """Mark what is not marked yet, then look; then only a change after the look is left to be told of.
 
-        Returns in how many seconds to look again.
+        Returns in how many seconds to look again; None where there is nothing to look at.
         """
         now = asyncio.get_running_loop().time()
         unseen, self._unseen = self._unseen, set()
@@ -157,7 +160,9 @@ class WakeUps:
             rows = await line.ask(self._sql("in_progress", digests=list(looked_at)))
             self._wake(looked_at - {row[0] for row in rows})
         self._unseen |= refused
-        return MARK_AGAIN if refused else FLOOR
+        if refused:
+            return MARK_AGAIN
+        return FLOOR if self._waiting or self._marked else None
 
     def _told(self, payload: str) -> None:
         with suppress(ValueError):
