@@ -12,6 +12,7 @@ from tests.servers.postgresql import PostgresqlServer
 from tests.stores.pooled_kinds import JOINED, NATIVE, new_place
 from tests.stores.postgresql_kinds import ASYNC_KINDS, as_async, complete, won
 from twicesafe.errors import StoreUnavailableError
+from twicesafe.stores.contract import AsyncStore
 from twicesafe.testing import CHECKS, Outcome, check_store
 from twicesafe.testing.check import Check
 
@@ -54,9 +55,9 @@ def test_prepared_statements_behind_a_pooler_are_refused_in_words(
     """R23: a store that prepares its statements is told so by its first error, which names the setting to change."""
     place = new_place(postgresql_server, pgbouncer, kind)
 
-    async def whole(store, key):
-        own = await won(store, key)
-        await complete(store, own)
+    async def many(store: AsyncStore, name: str) -> None:
+        for n in range(50):
+            await complete(store, await won(store, f"{name}-{n}"))
 
     async def trial() -> None:
         async with place.opened():
@@ -64,8 +65,7 @@ def test_prepared_statements_behind_a_pooler_are_refused_in_words(
         stores = [as_async(place.store(prepared=True)) for _ in range(6)]
         try:
             with pytest.raises(StoreUnavailableError, match="prepared=False"):
-                for n in range(50):
-                    await asyncio.gather(*[whole(store, f"{n}-{m}") for m, store in enumerate(stores)])
+                await asyncio.gather(*[many(store, f"{m}") for m, store in enumerate(stores)])
         finally:
             await asyncio.gather(*[store.aclose() for store in stores])
 

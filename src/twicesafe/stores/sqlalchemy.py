@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, Engine, event, exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from twicesafe.core.record import Instant
@@ -247,7 +247,7 @@ class _Work:
     def _leave(self) -> None:
         try:
             self._close()
-        except exc.DBAPIError:
+        except exc.SQLAlchemyError:
             # The connection is broken, and its pool knows.
             pass
         finally:
@@ -284,18 +284,41 @@ class _Guard:
         """Whether what happens now is the store's doing."""
         self.over = False
 
-    def refuse_commit(self, *_: object) -> None:
-        """Before a commit."""
+    def watch(self, session: Session) -> None:
+        """A session, in its transaction."""
+        event.listen(session, "before_commit", self._before_commit)
+        event.listen(session, "after_transaction_end", self._after_end)
+        event.listen(session, "after_begin", self._after_begin)
+
+    def watch_connection(self, connection: Connection) -> None:
+        """A connection, in its transaction."""
+        event.listen(connection, "commit", self._refuse_commit)
+        event.listen(connection, "rollback", self._note_end)
+        event.listen(connection, "begin", self._refuse_begin)
+
+    def _before_commit(self, session: Session) -> None:
+        if not session.in_nested_transaction():
+            self._refuse_commit()
+
+    def _after_end(self, _: Session, transaction: SessionTransaction) -> None:
+        if transaction.parent is None:
+            self._note_end()
+
+    def _after_begin(self, _: Session, __: SessionTransaction, connection: Connection) -> None:
+        if self.over:
+            # Nobody would give it back.
+            connection.close()
+        self._refuse_begin()
+
+    def _refuse_commit(self, *_: object) -> None:
         if not self.ours:
             raise RuntimeError(OVER if self.over else COMMITTED)
 
-    def note_rollback(self, *_: object) -> None:
-        """At a rollback of the whole."""
+    def _note_end(self, *_: object) -> None:
         if not self.ours:
             self.over = True
 
-    def refuse_begin(self, *_: object) -> None:
-        """Before anything is done in another transaction."""
+    def _refuse_begin(self, *_: object) -> None:
         if self.over:
             raise RuntimeError(OVER)
 
@@ -313,9 +336,7 @@ class _SessionWork(_Work):
         session: Session = made.sync_session if isinstance(made, AsyncSession) else made
         self._session = session
         connection = session.connection()
-        event.listen(session, "before_commit", guard.refuse_commit)
-        event.listen(session, "after_rollback", guard.note_rollback)
-        event.listen(session, "after_begin", guard.refuse_begin)
+        guard.watch(session)
         self.shown = made
         return connection
 
@@ -352,9 +373,7 @@ class _ConnectionWork(_Work):
             self.shown = connection = self._engine.connect()
         self._lent = connection
         connection.begin()
-        event.listen(connection, "commit", guard.refuse_commit)
-        event.listen(connection, "rollback", guard.note_rollback)
-        event.listen(connection, "begin", guard.refuse_begin)
+        guard.watch_connection(connection)
         return connection
 
     def _commit(self) -> None:
@@ -364,6 +383,9 @@ class _ConnectionWork(_Work):
     def _close(self) -> None:
         connection, self._lent = self._lent, None
         if connection is not None:
+            if not (connection.invalidated or connection.in_transaction() or connection.get_transaction() is None):
+                # A commit that was refused: SQLAlchemy takes it for one that failed, and rolls nothing back.
+                connection.connection.rollback()
             connection.close()
 
 
