@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.stores import mysql_kinds
+from tests.stores import dynamodb_place, mysql_kinds
 from tests.stores.postgresql_kinds import ASYNC_KINDS, MANUAL_CLOCK, new_place
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim
@@ -117,11 +117,26 @@ async def sealed(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         yield replace(world, store=AsyncSealedStore(world.store, keys=keys))
 
 
+@asynccontextmanager
+async def dynamodb(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    where = dynamodb_place.new_place(request.getfixturevalue("dynamodb_server"), "dynamodb, async")
+    clock = ManualClock()
+    async with dynamodb_place.opened(where, clock=clock) as store:
+        yield World(
+            store,
+            clock,
+            lambda connection: where.write_later(connection, "key"),
+            lambda name: where.write(where.client, name),
+            lambda: where.effects(None),
+        )
+
+
 WORLDS = {
     "sqlite": sqlite,
     **{kind: postgresql(kind) for kind in ASYNC_KINDS},
     "asyncpg, daily": postgresql("asyncpg", daily_bodies=timedelta(days=1)),
     "mysql": mysql,
+    "dynamodb": dynamodb,
     "sealed": sealed,
 }
 

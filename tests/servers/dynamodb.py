@@ -199,3 +199,13 @@ def dynamodb_server() -> Iterator[DynamodbServer]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@pytest.fixture
+def dynamodb_faults(dynamodb_server: DynamodbServer) -> Iterator[deque[tuple[str, Fault]]]:
+    """What befalls the next requests; all of it has to have happened in the end."""
+    assert not dynamodb_server.faults
+    yield dynamodb_server.faults
+    left = list(dynamodb_server.faults)
+    dynamodb_server.faults.clear()
+    assert left == []

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.dynamodb import DynamodbServer
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgresql import PostgresqlServer
+from tests.stores import dynamodb_place as dynamodb
 from tests.stores import mysql_kinds
 from tests.stores.postgresql_kinds import Place, new_place
 from tests.stores.sqlite_file import Blocked, File
@@ -43,3 +45,9 @@ def mysql_place(mariadb_server: MariadbServer, kind: str) -> Iterator[mysql_kind
     yield made
     if made.admin.open:
         made.admin.close()
+
+
+@pytest.fixture
+def dynamodb_place(dynamodb_server: DynamodbServer, kind: str) -> dynamodb.Place:
+    """Tables of their own in the tests' DynamoDB, for stores of the kind under test."""
+    return dynamodb.new_place(dynamodb_server, kind)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
@@ -16,9 +17,12 @@ from aiobotocore.session import get_session
 from botocore.config import Config
 
 from tests.servers.dynamodb import REGION, DynamodbServer
+from tests.stores.postgresql_kinds import as_async
+from twicesafe.stores.contract import AsyncStore, AsyncTransaction
 from twicesafe.stores.dynamodb import DynamodbStore
 from twicesafe.stores.dynamodb_async import AsyncDynamodbStore
 from twicesafe.testing import ManualClock, StoreUnderTest
+from twicesafe.testing.threads import TransactionInThread
 
 KINDS: dict[str, Callable[..., Any]] = {"dynamodb": DynamodbStore, "dynamodb, async": AsyncDynamodbStore}
 SESSIONS: dict[str, Any] = {"dynamodb": boto3.session.Session(), "dynamodb, async": get_session()}
@@ -115,3 +119,25 @@ def interpose(store: Any, call: Callable[[int], Any]) -> None:
         return perform(store, step)
 
     store.perform = async_perform if asyncio.iscoroutinefunction(perform) else sync_perform
+
+
+@asynccontextmanager
+async def opened(place: Place, **options: Any) -> AsyncIterator[AsyncStore]:
+    """A store with its table, closed in the end."""
+    store = as_async(place.store(**options))
+    try:
+        await store.apply_schema()
+        yield store
+    finally:
+        await store.aclose()
+
+
+async def write(place: Place, transaction: AsyncTransaction, **conditions: Any) -> None:
+    """An effect, on a condition where one is given."""
+    connection = transaction.connection
+    if isinstance(transaction, TransactionInThread):
+        await transaction.run(place.write, connection)
+    else:
+        place.write(connection)
+    if conditions:
+        connection.check_item(TableName=place.effects_table, Key={"id": {"S": "stock"}}, **conditions)
