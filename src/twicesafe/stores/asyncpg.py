@@ -37,6 +37,9 @@ __all__ = ["AsyncpgStore"]
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
+STATEMENTS: Final = 100
+"""How many prepared statements a connection keeps; asyncpg's own default."""
+
 LOST: Final = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What asyncpg raises when there is no word from a server. A time-out is an OSError."""
 
@@ -116,7 +119,7 @@ class AsyncpgConnections:
                     max_size=self._pool_size,
                     reset=_cleaned_already,
                     timeout=self._timeout,
-                    **({} if self._prepared else {"statement_cache_size": 0}),
+                    statement_cache_size=STATEMENTS if self._prepared else 0,
                 )
             return self._pool
 
