@@ -16,7 +16,7 @@ demo: .venv-demo/made ## Run the payments demo on http://127.0.0.1:8000
 	.venv-demo/bin/twicesafe demo $(DEMO_ARGS)
 
 test: .venv/made ## Run every test, on real servers (PYTEST_ARGS="tests/core -x" for some of them)
-	scripts/servers postgresql redis-server mariadb-server chromium
+	scripts/servers postgresql pgbouncer redis-server mariadb-server chromium
 	.venv/bin/pytest $(PYTEST_ARGS)
 
 lint: .venv/made ## Check style, formatting and types

@@ -12,9 +12,10 @@ from itertools import count
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
-from tests.stores import dynamodb_place, mysql_kinds
-from tests.stores.postgresql_kinds import ASYNC_KINDS, MANUAL_CLOCK, new_place
+from tests.stores import django_kinds, dynamodb_place, joined_kinds, mysql_kinds, postgresql_kinds
+from tests.stores.postgresql_kinds import ASYNC_KINDS, MANUAL_CLOCK, Place
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim
 from twicesafe.core.fingerprint import GivenFingerprint
@@ -71,10 +72,10 @@ async def sqlite(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         outside.close()
 
 
-def postgresql(kind: str, **options: Any) -> Callable[[pytest.FixtureRequest], Any]:
+def postgresql(kind: str, places: Any = postgresql_kinds, **options: Any) -> Callable[[pytest.FixtureRequest], Any]:
     @asynccontextmanager
     async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-        where = new_place(request.getfixturevalue("postgresql_server"), kind)
+        where = places.new_place(request.getfixturevalue("postgresql_server"), kind)
         clock = ManualClock()
         clock.watch(where.set_clock)
         try:
@@ -82,7 +83,7 @@ def postgresql(kind: str, **options: Any) -> Callable[[pytest.FixtureRequest], A
                 yield World(
                     store,
                     clock,
-                    lambda connection: where.write(connection, "key"),
+                    lambda connection: in_place(where, connection),
                     lambda name: where.admin.execute("INSERT INTO effects (name) VALUES (%s)", [name]) and None,
                     lambda: where.value("SELECT count(*) FROM effects"),
                 )
@@ -90,6 +91,14 @@ def postgresql(kind: str, **options: Any) -> Callable[[pytest.FixtureRequest], A
             where.admin.close()
 
     return world
+
+
+async def in_place(where: Place, connection: Any) -> None:
+    """A row in the open transaction, whatever the session."""
+    if isinstance(connection, Session):
+        await asyncio.to_thread(where.write, connection, "key")
+    else:
+        await where.write(connection, "key")
 
 
 @asynccontextmanager
@@ -135,6 +144,9 @@ WORLDS = {
     "sqlite": sqlite,
     **{kind: postgresql(kind) for kind in ASYNC_KINDS},
     "asyncpg, daily": postgresql("asyncpg", daily_bodies=timedelta(days=1)),
+    "SQLAlchemy, psycopg": postgresql("SQLAlchemy, psycopg", joined_kinds),
+    "SQLAlchemy, asyncpg": postgresql("SQLAlchemy, asyncpg", joined_kinds),
+    "Django, async": postgresql("Django, async", django_kinds),
     "mysql": mysql,
     "dynamodb": dynamodb,
     "sealed": sealed,
