@@ -103,6 +103,34 @@ def test_a_reaper_and_rivals_for_the_very_same_keys(place: Place, kind: str) -> 
     asyncio.run(trial())
 
 
+@pytest.mark.parametrize("kind", ["asyncpg"])
+def test_a_sweep_reads_the_table_in_order_and_purging_by_its_index(place: Place, kind: str) -> None:
+    """R20, R27: a sweep reads its portion of the table and no more, and a purge finds what has ended by the index."""
+
+    async def trial() -> None:
+        async with place.opened() as store:
+            place.admin.execute(
+                "INSERT INTO twicesafe_records (digest, owner, epoch, created_at, lease_until, key_until, body_until,"
+                " purge_minute, state, effects, fingerprint, scope, operation, key_hint, status, headers)"
+                " SELECT sha256(int8send(n)), 'o', 1, 0, 0, 1e17, 1e17, 1e9 + n, 'completed', 'opaque', 'f', 's', 'o',"
+                " 'k', 201, '' FROM generate_series(1, 3000) AS n"
+            )
+            place.admin.execute("ANALYZE twicesafe_records")
+            sql = Queries(Dialect.POSTGRESQL, Placeholder.PERCENT)
+
+            def plan(name: str, **parameters: int) -> str:
+                statement = sql(name, **parameters)
+                rows = place.admin.execute(f"EXPLAIN {statement.text}", statement.parameters).fetchall()
+                return "\n".join(row[0] for row in rows)
+
+            assert "Tid Range Scan" in plan("stale", after=10, place=20, most=10)
+            assert "twicesafe_records_purge" in plan("purge_keys", limit=100)
+            assert "twicesafe_records_purge" in plan("purge_bodies", limit=100)
+            assert await store.purge() == 0
+
+    asyncio.run(trial())
+
+
 # --- what a client is told -------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,9 @@ from twicesafe.stores.sql.rows import WIDTH, check_lasting, of_claim, of_respons
 from twicesafe.stores.sql.statements import Dialect, Queries
 from twicesafe.stores.steps import Batch, Step, Steps
 
+LOOKED_AT_FOR_ONE: Final = 20
+"""A sweep ends at most one stale claim for so many records that it may look at: each is a statement of its own."""
+
 ROUNDS: Final = 16
 """How often a claim begins again because the row changed under it. Each round somebody else made progress."""
 
@@ -177,10 +180,10 @@ class SqlSteps:
 
     def settle_stale(self, look_at: int) -> Steps[Swept]:
         """See SettlesStale.settle_stale."""
-        after = self._swept
+        after, most = self._swept, max(1, look_at // LOOKED_AT_FOR_ONE)
         place, last = (yield self._sql("sweep_to", after=after, look_at=look_at))[0]
         settled = 0
-        rows = () if place is None else (yield self._sql("stale", after=after, place=place))
+        rows = () if place is None else (yield self._sql("stale", after=after, place=place, most=most))
         for row in rows:
             record, now = to_record(row), row[WIDTH]
             verdict = None if record is None else abandoned(record, now)
@@ -191,6 +194,9 @@ class SqlSteps:
             key_us = max(1, record.key_until - record.created_at)
             ended = yield self._sql(self._ABANDONED[verdict], digest=record.digest, key_us=key_us, **seen)
             settled += len(ended)
+        if len(rows) == most:
+            # There may be more of them here: a server full of claims went down.
+            return Swept(settled, True)
         self._swept = 0 if last else place
         return Swept(settled, not last)
 

@@ -9,7 +9,7 @@ from twicesafe.core.lifecycle import Verdict, abandoned
 from twicesafe.core.record import RecordState
 from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.contract import Swept
-from twicesafe.stores.sql.leased import SqlSteps
+from twicesafe.stores.sql.leased import LOOKED_AT_FOR_ONE, SqlSteps
 from twicesafe.stores.sql.rows import COLUMNS, WIDTH, of_seen, to_record
 from twicesafe.stores.sql.statements import Queries
 from twicesafe.stores.steps import Batch, Rows, Statement, Steps
@@ -72,10 +72,10 @@ class MysqlSteps(SqlSteps):
 
     def settle_stale(self, look_at: int) -> Steps[Swept]:
         """See SettlesStale.settle_stale."""
-        after = self._after
+        after, most = self._after, max(1, look_at // LOOKED_AT_FOR_ONE)
         place, last = (yield self._sql("sweep_to", after=after, look_at=look_at))[0]
         settled = 0
-        rows = () if place is None else (yield self._sql("stale", after=after, place=place))
+        rows = () if place is None else (yield self._sql("stale", after=after, place=place, most=most))
         for row in rows:
             record = to_record(row)
             assert record is not None
@@ -84,6 +84,8 @@ class MysqlSteps(SqlSteps):
                 key_us = max(1, record.key_until - record.created_at)
                 ended = yield self._sql(_ABANDONED[verdict], digest=record.digest, key_us=key_us, **of_seen(record))
                 settled += len(ended)
+        if len(rows) == most:
+            return Swept(settled, True)
         self._after = b"" if last else place
         return Swept(settled, not last)
 

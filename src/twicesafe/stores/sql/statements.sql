@@ -270,13 +270,18 @@ SELECT next.page, next.page >= pg_relation_size('twicesafe_records') / current_s
 FROM (SELECT :after::bigint + :look_at::bigint / 16 + 1 AS page) AS next;
 
 -- name: stale [sqlite]
+-- Those that lifecycle.abandoned ends, and no others: what is left for its retry would be found again and again.
 SELECT {columns}, {now} FROM twicesafe_records
-WHERE rowid > :after AND rowid <= :place AND state = 'claimed' AND lease_until <= (SELECT {now});
+WHERE rowid > :after AND rowid <= :place AND state = 'claimed' AND lease_until <= (SELECT {now})
+    AND (effects = 'opaque' OR status IS NOT NULL OR key_until <= (SELECT {now}))
+LIMIT :most;
 
 -- name: stale [postgresql]
 SELECT {columns}, {now} FROM twicesafe_records
 WHERE ctid >= ('(' || :after::bigint || ',0)')::tid AND ctid < ('(' || :place::bigint || ',0)')::tid
-    AND state = 'claimed' AND lease_until <= (SELECT {now});
+    AND state = 'claimed' AND lease_until <= (SELECT {now})
+    AND (effects = 'opaque' OR status IS NOT NULL OR key_until <= (SELECT {now}))
+LIMIT :most;
 
 -- name: purge_keys [sqlite]
 DELETE FROM twicesafe_records WHERE rowid IN (

@@ -150,7 +150,9 @@ FROM (SELECT digest FROM twicesafe_records WHERE digest > :after ORDER BY digest
 
 -- name: stale [mysql]
 SELECT {columns}, {now} FROM twicesafe_records
-WHERE digest > :after AND digest <= :place AND state = 'claimed' AND lease_until <= {now};
+WHERE digest > :after AND digest <= :place AND state = 'claimed' AND lease_until <= {now}
+    AND (effects = 'opaque' OR status IS NOT NULL OR key_until <= {now})
+LIMIT :most;
 
 -- name: purge_keys [mysql]
 DELETE FROM twicesafe_records

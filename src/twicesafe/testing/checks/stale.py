@@ -87,6 +87,19 @@ async def a_sweep_comes_past_every_record(trial: Trial) -> None:
     expect([await trial.row(own.digest) for own in lasting] == before, "a sweep changed another record")
 
 
+@CHAPTER.check("R27", SETTLES_STALE)
+async def a_sweep_ends_all_that_a_lost_server_left(trial: Trial) -> None:
+    """Many stale claims beside one another, among others that wait for their retry, are ended to the last one."""
+    for n in range(30):
+        await trial.won(f"keyed-{n}")
+    lost = [await trial.won(f"lost-{n}", effects=Effects.OPAQUE) for n in range(30)]
+    trial.clock.advance(LEASE)
+    expect(await _swept(trial, look_at=40) == len(lost), "a sweep did not settle all that was stale")
+    for own in lost:
+        row = await trial.row(own.digest)
+        expect(row is not None and row.state is RecordState.UNKNOWN, f"a stale claim became {row}")
+
+
 @CHAPTER.check("R27 I1 I3", SETTLES_STALE)
 async def a_sweep_and_its_rivals_agree(trial: Trial) -> None:
     """Sweeps, take-overs and late owners at once: each record ends by one of them, and whoever lost is told."""
