@@ -106,6 +106,28 @@ def test_an_empty_pool_is_told_and_not_waited_for(mysql_place, kind) -> None:
 
 
 @KIND
+def test_connections_are_given_in_the_order_of_asking(mysql_place, kind) -> None:
+    """C8: whoever comes later waits until those who wait already have been served."""
+
+    async def trial() -> None:
+        plain = mysql_place.store(pool_size=1, timeout=timedelta(seconds=60))
+        store = as_async(plain)
+        await store.apply_schema()
+        async with store.transaction() as transaction:
+            await won(transaction, effects=TRANSACTIONAL)
+            early = [asyncio.ensure_future(store.claim(wish(f"key-{n}"))) for n in range(3)]
+            places = plain._connections
+            queue = places._places._waiting if kind == "pymysql" else places._turns
+            while len(queue if kind == "pymysql" else queue._waiters or ()) < len(early):
+                await asyncio.wait(early, timeout=0.01)
+        await store.now()
+        assert all(one.done() for one in early)
+        await store.aclose()
+
+    asyncio.run(trial())
+
+
+@KIND
 def test_waiting_for_a_key_holds_no_connection(mysql_place, kind) -> None:
     """C8: a claim that is refused has given its connection back, though its transaction was not left."""
 

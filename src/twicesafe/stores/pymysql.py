@@ -7,9 +7,11 @@ together, BEGIN with the lock of the key and COMMIT with the record.
 from __future__ import annotations
 
 import select
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
-from queue import Empty, LifoQueue
+from threading import Lock
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -80,9 +82,7 @@ class PymysqlConnections:
         self._url = url
         self._timeout = timeout
         self._closed = False
-        self._free: LifoQueue[Any] = LifoQueue()
-        for _ in range(pool_size):
-            self._free.put(None)
+        self._places = _Places(pool_size)
         self._largest: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._hasty: WeakSet[Any] = WeakSet()
         """Connections to the store's own address that wait for locks as the store wants to."""
@@ -90,8 +90,8 @@ class PymysqlConnections:
     def acquire(self) -> Any:
         """See Connections.acquire."""
         try:
-            connection = self._free.get(timeout=self._timeout)
-        except Empty:
+            connection = self._places.take(self._timeout)
+        except TimeoutError:
             raise no_connection(self._timeout) from None
         try:
             if connection is not None and not _alive(connection):
@@ -107,7 +107,7 @@ class PymysqlConnections:
         except BaseException as error:
             if connection is not None:
                 self.broken(connection)
-            self._free.put(None)
+            self._places.give_back(None)
             if isinstance(error, LOST):
                 raise no_entry(self._url, error) from error
             raise
@@ -117,7 +117,7 @@ class PymysqlConnections:
         """See Connections.release."""
         if self._closed:
             self.broken(connection)
-        self._free.put(connection if connection.open else None)
+        self._places.give_back(connection if connection.open else None)
 
     def attune(self, connection: Any, *, in_transaction: bool) -> tuple[Statement, ...]:
         """See Connections.attune. Connections that somebody else makes do as they were told."""
@@ -165,11 +165,54 @@ class PymysqlConnections:
     def close(self) -> None:
         """See Connections.close. What is in use is closed when it comes back."""
         self._closed = True
-        for _ in range(self._free.qsize()):
-            connection = self._free.get()
-            if connection is not None and connection.open:
+        for connection in self._places.empty():
+            if connection.open:
                 connection.close()
-            self._free.put(None)
+
+
+class _Places:
+    """So many connections, or places for them, given to threads in the order in which they ask.
+
+    A queue would give one to whoever gives back and asks again, for as long as he does, before those who wait wake up.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._lock = Lock()
+        self._free: list[Any] = [None] * count
+        self._waiting: deque[Future[Any]] = deque()
+
+    def take(self, timeout: float) -> Any:
+        """A connection, or None for one to be made. TimeoutError."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            mine: Future[Any] = Future()
+            self._waiting.append(mine)
+        try:
+            return mine.result(timeout)
+        except BaseException:
+            with self._lock:
+                if not mine.done():
+                    self._waiting.remove(mine)
+                    raise
+            # It came at the last moment.
+            self.give_back(mine.result())
+            raise
+
+    def give_back(self, connection: Any) -> None:
+        """For the first who waits, or else the next who asks."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set_result(connection)
+            else:
+                self._free.append(connection)
+
+    def empty(self) -> list[Any]:
+        """The connections that are free; their places stay."""
+        with self._lock:
+            found = [connection for connection in self._free if connection is not None]
+            self._free = [None] * len(self._free)
+        return found
 
 
 def _take(cursor: Any, reply: Reply) -> None:
