@@ -17,11 +17,19 @@ from twicesafe.core.claims import Claimed, Existing
 from twicesafe.core.lifecycle import Verdict
 from twicesafe.core.record import RecordState
 from twicesafe.errors import AmbiguousWriteError, LeaseLostError, SchemaError, StoreUnavailableError
+from twicesafe.stores import redis_async, redis_blocking
 from twicesafe.stores.redis import AsyncRedisStore
 from twicesafe.stores.redis_errors import RIDE_OUT, PassingError, refused
 
 KIND = pytest.mark.parametrize("kind", KINDS)
 SOON = timedelta(milliseconds=300)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is away is given up at once."""
+    for module in (redis_async, redis_blocking):
+        monkeypatch.setattr(module, "RIDE_OUT", 0.1)
 
 
 def opened(kind: str, url: str, **options: Any) -> Any:
@@ -148,7 +156,7 @@ def test_a_server_that_falls_silent_is_not_waited_for(redis_server: RedisServer,
 
 
 @KIND
-def test_where_nobody_listens_nothing_was_sent(kind: str) -> None:
+def test_where_nobody_listens_nothing_was_sent(kind: str, impatient: None) -> None:
     """B6: a server that cannot be reached leaves nothing in doubt; the address is shown without its password."""
 
     async def trial() -> None:
@@ -224,7 +232,7 @@ def test_a_full_server_refuses_and_changes_nothing(kind: str) -> None:
 
 
 @KIND
-def test_a_replica_is_not_written_to(kind: str) -> None:
+def test_a_replica_is_not_written_to(kind: str, impatient: None) -> None:
     """READONLY is an error that says what it means, and nothing was changed."""
 
     async def trial() -> None:

@@ -123,7 +123,7 @@ class DurableSteps:
             claim = yield from self._own_claim(own)
         except LeaseLostError:
             kept: Found = yield ToRecords("read", (own.digest,))
-            record = kept.record
+            record = None if _is_free(kept) else kept.record
             if record is None or record.owner != own.owner or record.state is not RecordState.COMPLETED:
                 raise
             return  # completed before, and forgotten by Redis since
