@@ -8,4 +8,5 @@ pytest_plugins = [
     "tests.servers.mariadb",
     "tests.servers.dynamodb",
     "tests.servers.chromium",
+    "tests.stores.contract_table",
 ]

@@ -11,7 +11,7 @@ from twicesafe.testing.check import Check
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_dynamodb_keeps_its_promises(dynamodb_server: DynamodbServer, check: Check) -> None:
+def test_dynamodb_async_keeps_its_promises(dynamodb_server: DynamodbServer, check: Check) -> None:
     """B1, B4, B5, B6, C1, C2, C4, C6, C8, D1, D2, D4, D6, F6, F8, G1, H2, A3, A4, A7, K: under asyncio."""
     make = new_place(dynamodb_server, "dynamodb, async").subject
     [result] = check_store(make, only=[check.name], rivals=RIVALS, keys=KEYS)
