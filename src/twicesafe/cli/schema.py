@@ -42,7 +42,7 @@ Exit status:
 @schema.command("apply", epilog=EPILOG, short_help="Make or upgrade the tables.")
 def schema_apply(
     store: Annotated[
-        str, typer.Option(help="URL of a store: sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE.")
+        str, typer.Option(help="URL of a store: sqlite:///FILE, {postgresql,mysql}://USER:PASSWORD@HOST/DATABASE.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -87,7 +87,7 @@ async def _apply_by_asyncio(store: str) -> None:
 
 @schema.command("print", epilog=EPILOG, short_help="Print the tables as a script.")
 def schema_print(
-    store: Annotated[str, typer.Option(help="`sqlite`, `postgresql`, or a URL of either; nothing is connected to.")],
+    store: Annotated[str, typer.Option(help="`sqlite`, `postgresql`, `mysql`, or a URL; nothing is connected to.")],
 ) -> None:
     """Print the tables as a script, for those who apply it by other means."""
     sys.stdout.write(schema_text(_dialect(store)))

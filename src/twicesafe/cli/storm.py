@@ -34,6 +34,7 @@ Examples:
   twicesafe storm                                    300 intents on a temporary SQLite file
   twicesafe storm --seed 7 --naive                   without twicesafe: see the damage
   twicesafe storm --store postgresql --intents 2000  on a private PostgreSQL server
+  twicesafe storm --store mysql --intents 2000       on a private MariaDB server
   twicesafe storm --store redis --intents 2000       on a private Redis server, with a ledger that is called
   twicesafe storm --store postgresql://app@host/db   on your server, which is not restarted
   twicesafe storm --json | jq .faults                for machines
@@ -53,8 +54,8 @@ def storm(
     store: Annotated[
         str,
         typer.Option(
-            help="`sqlite`, `postgresql` or `redis` for a temporary one, or a URL: sqlite:///shop.db, "
-            "postgresql://user:password@host/database, redis://host:port/0."
+            help="`sqlite`, `postgresql`, `mysql` or `redis` for a temporary one, or a URL: sqlite:///shop.db, "
+            "postgresql://user:password@host/database, mysql://user:password@host/database, redis://host:port/0."
         ),
     ] = "sqlite",
     intents: Annotated[int, typer.Option(min=1, help="How many payments are wanted.")] = 300,

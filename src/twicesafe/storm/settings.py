@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the command line says. `store` is `sqlite`, `postgresql` or a URL of either."""
+    """What the command line says. `store` is `sqlite`, `postgresql`, `mysql`, `redis` or a URL of one."""
 
     store: str
     intents: int
