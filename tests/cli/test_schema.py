@@ -10,6 +10,7 @@ from pathlib import Path
 import asyncpg
 
 from tests.cli.running import twicesafe
+from tests.servers.dynamodb import DynamodbServer
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgresql import PostgresqlServer
 
@@ -106,3 +107,12 @@ def test_mysql(mariadb_server: MariadbServer) -> None:
     assert found[0] == found[1]
     assert [(one.status, one.json["dialect"]) for one in ran] == [(0, "mysql"), (0, "mysql")]
     assert twicesafe("schema", "apply", "--store", mariadb_server.dsn(scripted)).status == 0
+
+
+def test_dynamodb(dynamodb_server: DynamodbServer) -> None:
+    """House: a table of DynamoDB is made, and made again without a change; it has no script to print."""
+    url = dynamodb_server.url(dynamodb_server.new_table())
+    first, second = [twicesafe("schema", "apply", "--store", url, "--json") for _ in range(2)]
+    assert first.json == second.json == {"store": url, "dialect": "dynamodb", "version": None}
+    assert (first.status, second.status) == (0, 0)
+    assert twicesafe("schema", "print", "--store", url).status == 2

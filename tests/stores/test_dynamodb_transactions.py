@@ -145,6 +145,35 @@ def test_a_condition_of_ones_own_refuses_the_commit(dynamodb_place, dynamodb_fau
 
 
 @KIND
+@pytest.mark.parametrize("wrong", ["misspelt", "twice", "no such table"])
+def test_writes_that_dynamodb_does_not_understand_refuse_the_commit(
+    dynamodb_place, dynamodb_faults, kind, wrong
+) -> None:
+    """R16, R23: what can never be committed is said to be refused for good, is not done, and leaves the key free."""
+
+    async def trial() -> None:
+        async with opened(dynamodb_place) as store:
+            async with store.transaction() as transaction:
+                own = await won(transaction, effects=TRANSACTIONAL)
+                await write(dynamodb_place, transaction)
+                connection = transaction.connection
+                item = {"id": {"S": "one"}, "name": {"S": "key"}}
+                if wrong == "misspelt":
+                    connection.put_item(TableName=dynamodb_place.effects_table, Itm=item)
+                elif wrong == "no such table":
+                    connection.put_item(TableName="no-such-table", Item=item)
+                else:
+                    for _ in range(2):
+                        connection.put_item(TableName=dynamodb_place.effects_table, Item=item)
+                with pytest.raises(CommitRefusedError):
+                    await complete(transaction, own)
+            assert dynamodb_place.effects() == 0
+            await won(store)
+
+    asyncio.run(trial())
+
+
+@KIND
 def test_a_slow_transaction_loses_to_the_rival_that_took_over(dynamodb_place, dynamodb_faults, kind) -> None:
     """I3, R23: overtaken after its lease, a transaction changes nothing and learns that it lost."""
 

@@ -20,6 +20,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
     ConnectTimeoutError,
     EndpointConnectionError,
     HTTPClientError,
+    ParamValidationError,
     ProxyConnectionError,
     SSLError,
 )
@@ -106,7 +107,8 @@ def of_error(error: Exception, call: Call, place: Place, clock: Clock, sent: int
     if not isinstance(error, ClientError):
         if not isinstance(error, BotoCoreError | ResponseParserError):
             raise error
-        return _or_raised(call, Answer({}, error=_unanswered(error, call, place, repeats=repeats)), error)
+        code = type(error).__name__ if isinstance(error, ParamValidationError) else ""
+        return _or_raised(call, Answer({}, error=_unanswered(error, call, place, repeats=repeats), code=code), error)
     answer = of_response(error.response, clock, sent)
     about: Mapping[str, Any] = error.response.get("Error", {})
     code, message = str(about.get("Code", "")), str(about.get("Message", ""))

@@ -276,14 +276,13 @@ class DynamodbSteps:
         if (yield self.requests.update(own.digest, update, f"{OWNED} AND {UNFINISHED}", values)).refused:
             raise lease_lost()
 
-    def undo(self, marker: Marker) -> Steps[Answer]:
+    def undo(self, own: Ownership, replaced: Item | None) -> Call:
         """Take back a transaction's claim: what it replaced stands again. Refused where the claim does not stand."""
-        assert marker.own is not None
-        values = {":claimed": CLAIMED, **of_own(marker.own)}
+        values = {":claimed": CLAIMED, **of_own(own)}
         condition = f"{OWNED} AND #state = :claimed"
-        if marker.replaced is None:
-            return (yield self.requests.delete(marker.own.digest, condition, values))
-        return (yield self.requests.write("put_item", {"Item": marker.replaced}, condition, values))
+        if replaced is None:
+            return self.requests.delete(own.digest, condition, values)
+        return self.requests.write("put_item", {"Item": replaced}, condition, values)
 
     # --- everybody else -----------------------------------------------------------------------------------------------
 

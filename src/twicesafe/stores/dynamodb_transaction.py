@@ -171,7 +171,7 @@ class DynamodbTransactionSteps:
         self._end()
         self._own, marker, self._marker = None, self._marker, Marker()
         if marker.own is not None:
-            yield from self._steps.undo(marker)
+            yield self._steps.undo(marker.own, marker.replaced)
 
     def _end(self) -> list[dict[str, Any]]:
         writes, self._writes = self._writes, None
@@ -220,9 +220,7 @@ class DynamodbTransactionSteps:
 
     def _committed_after_all(self, own: Ownership, marker: Marker) -> Steps[bool]:
         """Take the claim back. Where that is refused something was committed, or the claim was somebody else's."""
-        undoing = self._steps.undo(marker)
-        answer = yield _tolerant(next(undoing))
-        undoing.close()
+        answer = yield self._steps.undo(own, marker.replaced)._replace(tolerant=True)
         if answer.error is not None:
             raise AmbiguousWriteError(f"the transaction may be committed: {answer.error}") from answer.error
         if not answer.refused or (answer.repeated and answer.item is None):
@@ -253,11 +251,6 @@ class DynamodbTransactionSteps:
         return lost
 
 
-def _tolerant(step: Call | Pause) -> Call:
-    assert isinstance(step, Call)
-    return step._replace(tolerant=True)
-
-
 def _passes(answer: Answer) -> bool:
     return all(reason.get("Code", "None") in _PASSING for reason in answer.response.get("CancellationReasons", ()))
 
@@ -278,6 +271,8 @@ def _refused(answer: Answer, first: int) -> StoreError:
         for n, reason in enumerate(reasons[first:], 1)
         if reason.get("Code", "None") != "None"
     ]
+    # Without reasons it is the whole that was wrong, and not the record, as far as that can be told.
+    whole = answer.response.get("Error", {}).get("Message") or answer.error
     return CommitRefusedError(
-        f"DynamoDB refused the transaction and did nothing: {'; '.join(said) or answer.error or answer.code}"
+        f"DynamoDB refused the transaction and did nothing: {'; '.join(said) or whole or answer.code}"
     )
