@@ -45,7 +45,17 @@ ROOT_SEES = {"errors", "core"}
 
 CONTRACT = "twicesafe.stores.contract"
 
-ONE_HOME: dict[str, dict[str, str]] = {}
+ONE_HOME: dict[str, dict[str, str]] = {
+    "sqlalchemy": {
+        "twicesafe.stores.sqlalchemy": "what users make",
+        "twicesafe.stores.sqlalchemy_work": "what a transaction of a session is",
+        "twicesafe.stores.sqlalchemy_databases": "what depends on the database behind it",
+    },
+    "django": {
+        "twicesafe.stores.django": "what users make",
+        "twicesafe.stores.django_work": "what a transaction of a connection is",
+    },
+}
 """A third-party package is imported in one module. Where it has to be more: package -> module -> the reason."""
 
 APPLICATIONS = 4

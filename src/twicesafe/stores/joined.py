@@ -8,6 +8,7 @@ Whatever is asked for outside of the transaction, and the whole leased way, goes
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
@@ -54,6 +55,30 @@ class Work(Protocol):
 
     def roll_back(self) -> None:
         """Roll back if it is open, and let go of everything. Safe to call twice; never fails."""
+
+
+class Turn:
+    """One writer of a SQLite file at a time, and the next one woken at once; SQLite would let the lucky one in."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = Lock()
+
+    def take(self) -> None:
+        """Wait for it, holding no connection."""
+        if not self._lock.acquire(timeout=self._timeout):
+            raise no_turn(self._timeout)
+
+    def end(self) -> None:
+        """Let the next one begin."""
+        self._lock.release()
+
+
+def no_turn(timeout: float) -> StoreUnavailableError:
+    """Somebody else had it for too long."""
+    return StoreUnavailableError(
+        f"another transaction of this process kept the database for {timeout:g} s: nothing was changed"
+    )
 
 
 class JoinedTransaction:

@@ -1,0 +1,285 @@
+"""Transactions of SQLAlchemy's sessions and connections, as twicesafe.stores.joined wants them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection, Engine, event, exc
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.util import await_only
+
+from twicesafe.errors import CommitRefusedError, StoreError
+from twicesafe.stores.steps import Rows, Statement
+
+COMMITTED: Final = (
+    "this transaction is committed together with its answer: do not commit it inside the handler. Nothing was "
+    "committed. To have the database check something now, flush(); to undo a part, begin_nested()"
+)
+OVER: Final = (
+    "the transaction of this session has ended, so nothing more is done in it. Where the handler rolled it back: undo "
+    "a part with begin_nested() instead. Where its answer is recorded: what comes after needs a session of its own"
+)
+
+
+class Kind(Protocol):
+    """What depends on the database."""
+
+    def take_turn(self) -> None:
+        """Wait until this transaction may begin, holding no connection."""
+
+    def end_turn(self) -> None:
+        """Let the next one begin."""
+
+    def prepare(self, connection: Connection) -> None:
+        """Make of a connection of the pool's one that the store can work with, inside its transaction."""
+
+    def is_open(self, connection: Connection) -> bool:
+        """Whether the database has a transaction open, as far as the driver knows."""
+
+    def error(self, error: Exception, statement: str, *, writes: bool = False) -> StoreError | None:
+        """What an exception means; None where it is no matter of the database's. `writes` outside a transaction."""
+
+    def refused(self, error: Exception) -> bool:
+        """Whether a constraint of the application's own said no."""
+
+
+class SqlalchemyWork:
+    """See Work."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._connection: Connection | None = None
+        self._guard = Guard()
+        self._turn = False
+        self.shown: Any = None
+
+    @property
+    def open(self) -> bool:
+        """See Work.open."""
+        return self._connection is not None
+
+    def begin(self) -> None:
+        """See Work.begin."""
+        self._guard = Guard()
+        self._kind.take_turn()
+        self._turn = True
+        try:
+            self._connection = self._connect(self._guard)
+            self._kind.prepare(self._connection)
+        except BaseException as error:
+            self.roll_back()
+            self._tell(error, "begin")
+            raise
+
+    def send(self, statement: Statement) -> Rows:
+        """See Work.send."""
+        assert self._connection is not None
+        try:
+            return perform(self._connection, statement)
+        except Exception as error:
+            self._tell(error, statement.name)
+            raise
+
+    def ended_early(self) -> bool:
+        """See Work.ended_early."""
+        return self._connection is None or self._guard.over or not self._kind.is_open(self._connection)
+
+    def flush(self) -> None:
+        """See Work.flush."""
+        try:
+            self._flush()
+        except Exception as error:
+            if self._kind.refused(error):
+                raise CommitRefusedError(
+                    f"a constraint refused what the handler wrote, which was rolled back: {brief(error)}"
+                ) from origin(error)
+            self._tell(error, "flush")
+            raise
+
+    def commit(self) -> None:
+        """See Work.commit."""
+        self._guard.ours = True
+        try:
+            self._commit()
+        except Exception as error:
+            self._tell(error, "commit")
+            raise
+        finally:
+            self._leave()
+
+    def roll_back(self) -> None:
+        """See Work.roll_back."""
+        self._guard.ours = True
+        self._leave()
+
+    def _leave(self) -> None:
+        try:
+            self._close()
+        except exc.SQLAlchemyError:
+            # The connection is broken, and its pool knows.
+            pass
+        finally:
+            self._connection = self.shown = None
+            self._guard.over, self._guard.ours = True, False
+            if self._turn:
+                self._turn = False
+                self._kind.end_turn()
+
+    def _tell(self, error: BaseException, name: str) -> None:
+        """Raise what a database's error means."""
+        meant = self._kind.error(error, name) if isinstance(error, Exception) else None
+        if meant is not None:
+            raise meant from origin(error)
+
+    def _connect(self, guard: Guard) -> Connection:
+        raise NotImplementedError
+
+    def _flush(self) -> None:
+        """Nothing is held back."""
+
+    def _commit(self) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+
+class Guard:
+    """Nobody but the store ends a transaction, and nobody goes on with one that has ended."""
+
+    def __init__(self) -> None:
+        self.ours = False
+        """Whether what happens now is the store's doing."""
+        self.over = False
+
+    def watch(self, session: Session) -> None:
+        """A session, in its transaction."""
+        event.listen(session, "before_commit", self._before_commit)
+        event.listen(session, "after_transaction_end", self._after_end)
+        event.listen(session, "after_begin", self._after_begin)
+
+    def watch_connection(self, connection: Connection) -> None:
+        """A connection, in its transaction."""
+        event.listen(connection, "commit", self._refuse_commit)
+        event.listen(connection, "rollback", self._note_end)
+        event.listen(connection, "begin", self._refuse_begin)
+
+    def _before_commit(self, session: Session) -> None:
+        if not session.in_nested_transaction():
+            self._refuse_commit()
+
+    def _after_end(self, _: Session, transaction: SessionTransaction) -> None:
+        if transaction.parent is None:
+            self._note_end()
+
+    def _after_begin(self, _: Session, __: SessionTransaction, connection: Connection) -> None:
+        if self.over:
+            # Nobody would give it back.
+            connection.close()
+        self._refuse_begin()
+
+    def _refuse_commit(self, *_: object) -> None:
+        if not self.ours:
+            raise RuntimeError(OVER if self.over else COMMITTED)
+
+    def _note_end(self, *_: object) -> None:
+        if not self.ours:
+            self.over = True
+
+    def _refuse_begin(self, *_: object) -> None:
+        if self.over:
+            raise RuntimeError(OVER)
+
+
+class SessionWork(SqlalchemyWork):
+    """A Session's transactions."""
+
+    def __init__(self, factory: Any, kind: Kind) -> None:
+        super().__init__(kind)
+        self._factory = factory
+        self._session: Session | None = None
+
+    def _connect(self, guard: Guard) -> Connection:
+        made = self._factory()
+        session: Session = made.sync_session if isinstance(made, AsyncSession) else made
+        self._session = session
+        connection = session.connection()
+        guard.watch(session)
+        self.shown = made
+        return connection
+
+    def _flush(self) -> None:
+        assert self._session is not None
+        self._session.flush()
+
+    def _commit(self) -> None:
+        assert self._session is not None
+        self._session.commit()
+
+    def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+class ConnectionWork(SqlalchemyWork):
+    """A Connection's transactions."""
+
+    def __init__(self, engine: Engine | AsyncEngine, kind: Kind) -> None:
+        super().__init__(kind)
+        self._engine = engine
+        self._lent: Connection | None = None
+
+    def _connect(self, guard: Guard) -> Connection:
+        if isinstance(self._engine, AsyncEngine):
+            outer: AsyncConnection = self._engine.connect()
+            await_only(outer.start())
+            self.shown = outer
+            connection = outer.sync_connection
+            assert connection is not None
+        else:
+            self.shown = connection = self._engine.connect()
+        self._lent = connection
+        connection.begin()
+        guard.watch_connection(connection)
+        return connection
+
+    def _commit(self) -> None:
+        assert self._lent is not None
+        self._lent.commit()
+
+    def _close(self) -> None:
+        connection, self._lent = self._lent, None
+        if connection is not None:
+            if not (connection.invalidated or connection.in_transaction() or connection.get_transaction() is None):
+                # A commit that was refused: SQLAlchemy takes it for one that failed, and rolls nothing back.
+                connection.connection.rollback()
+            connection.close()
+
+
+def perform(connection: Connection, statement: Statement) -> Rows:
+    """Perform a statement; what it answers is rows, whatever the result is otherwise."""
+    if statement.returns:
+        return connection.exec_driver_sql(statement.text, statement.parameters).fetchall()
+    if not statement.parameters:
+        # Several statements, perhaps: not every driver takes them together.
+        for text in statement.text.split("; "):
+            connection.exec_driver_sql(text, execution_options={"no_parameters": True})
+        return ()
+    done = connection.exec_driver_sql(statement.text, statement.parameters)
+    return ((),) * done.rowcount if statement.writes else ()
+
+
+def origin(error: BaseException) -> BaseException:
+    """The driver's own error. SQLAlchemy's would show the parameters, which are bodies and owner tokens (R22)."""
+    if isinstance(error, exc.StatementError):
+        error.hide_parameters = True
+        if error.orig is not None:
+            return error.orig
+    return error
+
+
+def brief(error: BaseException) -> str:
+    """Its first line: below stand the values of rows."""
+    return str(origin(error)).partition("\n")[0]
