@@ -8,7 +8,7 @@ from typing import Any, Final
 from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.redis_cluster import SlotMap
 from twicesafe.stores.redis_driver import FAILURES, Address, Kind, Node, key_slot, refusal
-from twicesafe.stores.redis_errors import MOVES, PAUSE, RIDE_OUT, PassingError, refused, unreachable
+from twicesafe.stores.redis_errors import DEMOTED, MOVES, PAUSE, RIDE_OUT, PassingError, refused, unreachable
 from twicesafe.stores.redis_line import Line, NotSentError
 from twicesafe.stores.redis_scripts import Ask, request
 
@@ -24,6 +24,7 @@ class AsyncServers:
         self._timeout = timeout
         self._replicas = replicas
         self._lines: dict[Node, Line] = {}
+        self._retired: set[Line] = set()
         self._usual: Line | None = None
         """Where there is but one server: the way to it, while all is well."""
         self._opening: dict[Node, asyncio.Lock] = {}
@@ -88,7 +89,9 @@ class AsyncServers:
                 await asyncio.sleep(PAUSE)
             else:
                 if said.word in MOVES:
-                    await self._leave(asked)
+                    self._forget(asked)
+                if said.word in DEMOTED:
+                    self._leave(asked)
                 raise met
         raise met
 
@@ -185,16 +188,17 @@ class AsyncServers:
         if self._address.kind is Kind.SENTINEL and self._primary == node:
             self._primary = None
 
-    async def _leave(self, node: Node) -> None:
-        self._forget(node)
+    def _leave(self, node: Node) -> None:
+        """Its name may lead to another server by now."""
         self._usual = None
         line = self._lines.pop(node, None)
         if line is not None:
-            await line.aclose()
+            self._retired.add(line)
+            line.retire(self._retired.discard)
 
     async def aclose(self) -> None:
         """End every line."""
-        lines, self._lines = list(self._lines.values()), {}
+        lines, self._lines = [*self._lines.values(), *self._retired], {}
         for line in lines:
             await line.aclose()
 

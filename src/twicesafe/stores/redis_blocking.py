@@ -11,6 +11,7 @@ from twicesafe.errors import StoreError, StoreUnavailableError
 from twicesafe.stores.redis_cluster import SlotMap
 from twicesafe.stores.redis_driver import FAILURES, Address, Kind, Node, Refusal, key_slot, refusal
 from twicesafe.stores.redis_errors import (
+    DEMOTED,
     MOVES,
     PAUSE,
     RIDE_OUT,
@@ -71,6 +72,8 @@ class Servers:
                 time.sleep(PAUSE)
             else:
                 if answer.word in MOVES:
+                    self._forget(asked)
+                if answer.word in DEMOTED:
                     self._leave(asked)
                 break
         raise refused(answer.word, answer.message)
@@ -189,7 +192,7 @@ class Servers:
             self._primary = None
 
     def _leave(self, node: Node) -> None:
-        self._forget(node)
+        """Its name may lead to another server by now."""
         with self._guard:
             idle = self._idle.pop(node, [])
         for connection in idle:

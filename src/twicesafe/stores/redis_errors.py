@@ -25,6 +25,9 @@ MOVES: Final = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "LOADING"})
 """Whoever says so is not, or not yet, the server to ask: look for it anew."""
 
 
+DEMOTED: Final = frozenset({"READONLY", "MASTERDOWN"})
+"""Whoever says so may be another than the server that its name leads to now."""
+
 RIDE_OUT: Final = 1.0
 """Seconds for which a server that is away, or is not the one to ask, is looked for anew before a caller is told: a
 restart takes less, and a recording that fails for want of it is worth a second of its caller's time."""

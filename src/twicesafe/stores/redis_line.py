@@ -70,6 +70,8 @@ class Line:
         self._progress = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self.broken = False
+        """Nothing is sent on it any more."""
+        self._ended = False
         self._tasks = [self._loop.create_task(self._write()), self._loop.create_task(self._read())]
 
     def put(self, command: bytes, *, writes: bool) -> asyncio.Future[Any]:
@@ -125,6 +127,10 @@ class Line:
                     one.answer = answer
                 else:
                     _hand_out(one.future, answer)
+                if self.broken:
+                    self._end_if_idle()
+                if self._ended:
+                    return
         except Exception as error:  # noqa: BLE001 - whatever it is, no answer can be told from another any more
             self._break(error)
         finally:
@@ -150,10 +156,20 @@ class Line:
         else:
             self._watch = self._loop.call_later(max(self._timeout - silent, self._timeout / 10), self._look)
 
-    def _break(self, error: BaseException) -> None:
-        if self.broken:
-            return
+    def retire(self, ended: Callable[[Line], object]) -> None:
+        """Let those who wait have their answers, and then end, and tell."""
         self.broken = True
+        self._tasks[-1].add_done_callback(lambda _: ended(self))
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if not self._in and not self._out:
+            self._break(ConnectionError("the line was retired"))
+
+    def _break(self, error: BaseException) -> None:
+        if self._ended:
+            return
+        self.broken = self._ended = True
         if self._watch is not None:
             self._watch.cancel()
         for task in self._tasks:
@@ -172,6 +188,8 @@ class Line:
     async def aclose(self) -> None:
         """End it, whoever waits."""
         self._break(ConnectionError("the store was closed"))
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
