@@ -117,22 +117,31 @@ def test_a_hundred_requests_wait_over_a_pool_of_two(place) -> None:
             await send({"type": "http.response.start", "status": 201, "headers": []})
             await send({"type": "http.response.body", "body": b"charged"})
 
+        waited: set[Any] = set()
+        all_wait = asyncio.Event()
+
         async with place.opened(pool_size=2) as store, asyncio.timeout(60):
+            settles = store.settled
+
+            async def noted(digest: bytes, within_us: int) -> None:
+                waited.add(asyncio.current_task())
+                if len(waited) == WAITERS:
+                    all_wait.set()
+                await settles(digest, within_us)
+
+            store.settled = noted
             policy = Policy(effects=TRANSACTIONAL, wait=timedelta(seconds=50))
             app = IdempotencyMiddleware(handler, store, scope=PUBLIC, policy=policy, observer=lambda _: None)
             first = asyncio.create_task(post(app))
             await entered.wait()
             others = [asyncio.create_task(post(app)) for _ in range(WAITERS)]
-            for _ in range(100_000):
-                if sum(map(len, store._wake_ups._waiting.values())) == WAITERS:
-                    break
-                await asyncio.sleep(0)
-            else:
-                raise AssertionError("they do not wait")
-            for n in range(10):
-                await whole(place, store, f"other-{n}")
-            assert not any(task.done() for task in others)
-            goes_on.set()
+            try:
+                await all_wait.wait()
+                for n in range(10):
+                    await whole(place, store, f"other-{n}")
+                assert not any(task.done() for task in others)
+            finally:
+                goes_on.set()
             answers = await asyncio.gather(*others)
             assert place.effects() == 1
             assert not (await first).replayed
