@@ -7,6 +7,7 @@ from twicesafe.stores.contract import AsyncStore, Store
 from twicesafe.stores.cryptography import Keyring
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
 from twicesafe.stores.psycopg import AsyncPsycopgStore, PsycopgStore
+from twicesafe.stores.redis import AsyncRedisStore, RedisStore
 from twicesafe.stores.sealed import AsyncSealedStore, SealedStore
 from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
 from twicesafe.testing import ManualClock, check_store
@@ -20,6 +21,9 @@ asynchronous: list[AsyncStore] = [
     AsyncpgStore("postgresql:///shop"),
     AsyncPsycopgStore("postgresql:///shop"),
 ]
+
+blocking.append(RedisStore("redis://localhost", records=blocking[0]))
+asynchronous.append(AsyncRedisStore("redis://localhost", records=asynchronous[0]))
 
 keys = Keyring({"2026-11": Keyring.new_key()}, current="2026-11")
 blocking.append(SealedStore(blocking[0], keys=keys))
