@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.measure import Row, table
 
-NAMES = ("asgi", "postgresql", "redis", "retention")
+NAMES = ("asgi", "postgresql", "drivers", "redis", "retention")
 
 
 def main() -> None:
