@@ -33,7 +33,7 @@ docs: .venv/made ## Make the tables and the picture that come from the code
 	.venv/bin/python scripts/make_tables.py
 
 bench: benchmarks/.venv/made ## Measure twicesafe against its floor and its peers
-	scripts/servers postgresql redis-server
+	scripts/servers postgresql mariadb-server redis-server
 	benchmarks/.venv/bin/python -m benchmarks $(BENCH_ARGS)
 
 clean: ## Remove every environment and everything generated
