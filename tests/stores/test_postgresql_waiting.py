@@ -102,7 +102,7 @@ def test_a_hundred_wait_over_a_pool_of_two(place, effects) -> None:
     asyncio.run(trial())
 
 
-@ASYNC
+@pytest.mark.parametrize("kind", ["asyncpg"])
 def test_a_hundred_requests_wait_over_a_pool_of_two(place) -> None:
     """R11, C8: by the whole way of a request: one runs, the others wait for it and are given its answer."""
 
