@@ -287,6 +287,31 @@ def test_the_unique_key_arbitrates_where_locks_are_passed_by(mysql_place, kind, 
     asyncio.run(trial())
 
 
+@KIND
+def test_a_purge_waits_for_nobody(mysql_place, kind) -> None:
+    """R20: rows that somebody is busy with are left for the next time, so that a purge never stands in a queue."""
+
+    async def trial() -> None:
+        async with mysql_place.opened(now_sql="SELECT now FROM clock") as store:
+            mysql_place.set_clock(1)
+            for key in ("busy", "idle"):
+                await complete(store, await won(store, key))
+            for after, expected in ((BODY, "body IS NULL"), (KEY, "FALSE")):
+                mysql_place.set_clock(1 + after)
+                with mysql_place.server.connect(mysql_place.name, autocommit=False) as somebody:
+                    with somebody.cursor() as cursor:
+                        cursor.execute(
+                            "SELECT 1 FROM twicesafe_records WHERE digest = %s FOR UPDATE", [wish("busy").digest]
+                        )
+                    assert await store.purge() == 1
+                    somebody.rollback()
+                assert await store.purge() == 1
+                total = mysql_place.value("SELECT count(*) FROM twicesafe_records")
+                assert mysql_place.value(f"SELECT count(*) FROM twicesafe_records WHERE {expected}") == total
+
+    asyncio.run(trial())
+
+
 # --- what does not fit -----------------------------------------------------------------------------------------------
 
 

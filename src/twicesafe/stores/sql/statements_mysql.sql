@@ -155,15 +155,22 @@ WHERE digest > :after AND digest <= :place AND state = 'claimed' AND lease_until
 LIMIT :most;
 
 -- name: purge_keys [mysql]
-DELETE FROM twicesafe_records
-WHERE purge_minute <= {now} DIV 60000000 + 1 AND state = 'completed' AND key_until <= {now}
-ORDER BY purge_minute LIMIT :limit;
+-- Rows somebody is busy with are left for the next time: the choice comes first, and passes them by. The index is forced
+-- because a small table would be read whole, and waited for.
+DELETE record FROM (
+    SELECT digest FROM twicesafe_records
+    WHERE purge_minute <= {now} DIV 60000000 + 1 AND state = 'completed' AND key_until <= {now}
+    ORDER BY purge_minute LIMIT :limit FOR UPDATE SKIP LOCKED
+) AS chosen STRAIGHT_JOIN twicesafe_records AS record FORCE INDEX (PRIMARY) ON record.digest = chosen.digest;
 
 -- name: purge_bodies [mysql]
-UPDATE twicesafe_records SET body = NULL, purge_minute = key_until DIV 60000000
-WHERE purge_minute <= {now} DIV 60000000 + 1 AND state = 'completed' AND body IS NOT NULL
-    AND body_until <= {now} AND key_until > {now}
-ORDER BY purge_minute LIMIT :limit;
+UPDATE (
+    SELECT digest FROM twicesafe_records
+    WHERE purge_minute <= {now} DIV 60000000 + 1 AND state = 'completed' AND body IS NOT NULL
+        AND body_until <= {now} AND key_until > {now}
+    ORDER BY purge_minute LIMIT :limit FOR UPDATE SKIP LOCKED
+) AS chosen STRAIGHT_JOIN twicesafe_records AS record FORCE INDEX (PRIMARY) ON record.digest = chosen.digest
+SET record.body = NULL, record.purge_minute = record.key_until DIV 60000000;
 
 -- --- schema ---------------------------------------------------------------------------------------------------------
 
