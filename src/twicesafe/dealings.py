@@ -260,13 +260,13 @@ class Dealings:
             case Read(digest):
                 await self.close()
                 return await self._shared.store.read(digest)
-            case Wait(microseconds, digest):
+            case Wait(microseconds, digest, at_most):
                 settled = None if digest is None else getattr(self._shared.store, "settled", None)
                 if settled is None:
                     await asyncio.sleep(microseconds / 1_000_000)
                 else:
                     began = perf_counter_ns()
-                    await settled(digest, microseconds)
+                    await settled(digest, at_most)
                     return (perf_counter_ns() - began) // 1000
         return None
 

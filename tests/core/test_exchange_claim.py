@@ -228,12 +228,15 @@ def test_a_wait_that_is_cut_short_goes_on() -> None:
             step = generator.send(answer)
             if isinstance(step, Wait):
                 assert step.digest == DIGEST
-                asked.append(step.microseconds)
+                asked.append((step.microseconds, step.at_most))
             answer = None if isinstance(step, Notice) else answers.pop(0)
     except StopIteration as end:
         result = end.value
     assert kind_and_status(result) == ("in-progress", 409)
-    assert asked == [25_000, 50_000, 100_000, 200_000, 380_000, 370_000, 70_000, 60_000]
+    assert asked == [
+        (25_000, 1_000_000), (50_000, 990_000), (100_000, 690_000), (200_000, 680_000),
+        (380_000, 380_000), (370_000, 370_000), (70_000, 70_000), (60_000, 60_000),
+    ]  # fmt: skip
 
 
 def test_a_wait_ends_with_the_first_ones_answer() -> None:

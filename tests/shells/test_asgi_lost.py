@@ -193,7 +193,7 @@ def test_a_duplicate_is_woken_by_a_store_that_can_tell():
         others = [Wire(rig.safe).start() for _ in range(10)]
         for _ in range(5):
             await asyncio.sleep(0)
-        assert [within for _, within in store.asked] == [25_000] * 10
+        assert [within for _, within in store.asked] == [20_000_000] * 10
         go.set()
         replies = [await wire.end() for wire in (first, *others)]
         assert rig.effects == 1

@@ -80,7 +80,7 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
         assert type(found) is Existing, found
         if found.verdict is Verdict.IN_PROGRESS and waited < policy.wait_us:
             step = min(pause, policy.wait_us - waited)
-            passed = yield Wait(step, claim.digest)
+            passed = yield Wait(step, claim.digest, policy.wait_us - waited)
             # A store that wakes its waiters for nothing is still not asked for ever.
             waited += max(passed, SHORTEST_PAUSE) if isinstance(passed, int) else step
             pause = min(pause * 2, LONGEST_PAUSE)

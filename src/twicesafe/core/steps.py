@@ -79,8 +79,9 @@ class Wait(NamedTuple):
 
     microseconds: Micros
     digest: bytes | None = None
-    """Whose record is waited for, by somebody else's doing: where the store can tell, the wait ends when it may have
-    changed."""
+    """Whose record is waited for, by somebody else's doing."""
+    at_most: Micros = 0
+    """For how long to wait instead where the store can tell when that record may have changed."""
 
 
 class Notice(NamedTuple):
