@@ -37,6 +37,9 @@ DEFAULT_PAUSE: Final = timedelta(milliseconds=100)
 DEFAULT_EVERY: Final = timedelta(minutes=1)
 """From the end of a round to the next: retention is kept in whole minutes, and a stale claim waits no longer."""
 
+SMALLEST: Final = 32
+"""The smallest batch is this part of the largest."""
+
 LOOKED_AT: Final = 20
 """Records looked at for stale claims in the place of one that is deleted. Reading in order costs that much less."""
 
@@ -114,7 +117,8 @@ def _round(settings: _Settings, *, sweeps: bool) -> Generator[_Step, tuple[int, 
 def _next_size(size: int, most: int, took: float, at_most: float) -> int:
     """Half of it after a batch that took too long, twice as many after one that took less than half of what it may."""
     if took > at_most:
-        return max(1, size // 2)
+        # A statement takes its time even for one row: below this, smaller ones would only be more of them.
+        return max(1, most // SMALLEST, size // 2)
     return min(most, size * 2) if took < at_most / 2 else size
 
 

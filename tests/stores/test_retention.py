@@ -20,8 +20,10 @@ from twicesafe.core.policy import Policy
 from twicesafe.core.steps import Answer
 from twicesafe.reaper import AsyncReaper
 from twicesafe.stores.contract import AsyncStore
+from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries
 from twicesafe.stores.sqlite import AsyncSqliteStore
+from twicesafe.stores.steps import drive
 from twicesafe.testing import ManualClock
 from twicesafe.testing.cut import cut_at
 
@@ -129,6 +131,24 @@ def test_a_sweep_reads_the_table_in_order_and_purging_by_its_index(place: Place,
             assert await store.purge() == 0
 
     asyncio.run(trial())
+
+
+def test_of_many_ended_keys_or_bodies_each_kind_is_taken_alone() -> None:
+    """R20: a scan for one kind passes all of the other, so a backlog of either is taken without looking at both."""
+    left = {"purge_keys": 5, "purge_bodies": 4}
+    asked: list[str] = []
+    steps = SqlSteps(Queries(Dialect.SQLITE, Placeholder.QUESTION_MARK))
+
+    def perform(step: Any) -> list[tuple[()]]:
+        asked.append(step.name)
+        took = min(2, left[step.name])
+        left[step.name] -= took
+        return [()] * took
+
+    touched = [drive(steps.purge(2), perform) for _ in range(5)]
+    assert left == {"purge_keys": 0, "purge_bodies": 0}
+    assert touched == [2, 2, 3, 2, 0]
+    assert asked == ["purge_keys", "purge_keys", "purge_keys", "purge_bodies", "purge_bodies", "purge_bodies"]
 
 
 # --- what a client is told -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Sealed stores: the contract over them, what lies in the database, keys that come and go, what cannot be opened."""
+"""Sealed stores: what lies in the database, keys that come and go, and what cannot be opened."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.servers.postgresql import PostgresqlServer
 from tests.stores.claims import ANSWER, BODY, KEY, LEASE, digest_of, wish
-from tests.stores.postgresql_kinds import KINDS, new_place
-from tests.stores.test_sqlite_contract import on_files
 from twicesafe.core.capture import Responded
 from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.lifecycle import Verdict
@@ -29,88 +26,14 @@ from twicesafe.stores.cryptography import Keyring
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
 from twicesafe.stores.sealed import AsyncSealedStore, SealedStore
 from twicesafe.stores.sealing import MARK, Sealing
-from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
-from twicesafe.testing import CHECKS, ManualClock, Outcome, StoreUnderTest, check_store
-from twicesafe.testing.check import SETTLES_STALE, STATEMENTS, TRANSACTIONS, Check
+from twicesafe.stores.sqlite import SqliteStore
+from twicesafe.testing import ManualClock
 from twicesafe.testing.cut import cut_at
 
 FIRST, SECOND = Keyring.new_key(), Keyring.new_key()
 RING = Keyring({"first": FIRST}, current="first")
 SECRET = b'{"card":"4242 4242 4242 4242","note":"' + b"thank you " * 200 + b'"}'
 SECRETS = StoredResponse(201, ((b"content-type", b"application/json"), (b"x-customer", b"ada lovelace")), SECRET)
-
-
-# --- the contract ----------------------------------------------------------------------------------------------------
-
-
-def sealed(subject: StoreUnderTest, **settings: Any) -> StoreUnderTest:
-    """What is under test, sealed, and what is elsewhere too."""
-
-    def wrap(store: Any) -> Any:
-        kind: Callable[..., Any] = AsyncSealedStore if hasattr(store, "aclose") else SealedStore
-        return kind(store, **settings)
-
-    elsewhere = subject.elsewhere
-    return StoreUnderTest(
-        store=wrap(subject.store),
-        write_effect=subject.write_effect,
-        count_effects=subject.count_effects,
-        elsewhere=None if elsewhere is None else lambda: wrap(elsewhere()),
-        before_statement=subject.before_statement,
-        close=subject.close,
-    )
-
-
-def memory(clock: ManualClock) -> StoreUnderTest:
-    """Both kinds over one dict."""
-    store = MemoryStore(clock=clock)
-    return StoreUnderTest(store=store, elsewhere=lambda: AsyncMemoryStore(store))
-
-
-def memory_async(clock: ManualClock) -> StoreUnderTest:
-    """The other way round."""
-    store = MemoryStore(clock=clock)
-    return StoreUnderTest(store=AsyncMemoryStore(store), elsewhere=lambda: store)
-
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "encrypted": {"keys": RING, "compress_from": 0},
-    "compressed": {"compress_from": 0},
-}
-
-
-@pytest.mark.parametrize(("make", "settings"), [(memory, "encrypted"), (memory_async, "compressed")],
-                         ids=["blocking, encrypted", "asyncio, compressed"])  # fmt: skip
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_a_sealed_memory_store_keeps_its_promises(make: Any, settings: str, check: Check) -> None:
-    """R22, I1, I3, I4, I5: the contract holds over memory, encrypted or compressed only."""
-    [result] = check_store(lambda clock: sealed(make(clock), **SETTINGS[settings]), only=[check.name], keys=40)
-    applies = not {STATEMENTS, TRANSACTIONS}.intersection(check.needs)
-    if SETTLES_STALE in check.needs:
-        applies = hasattr(make(ManualClock()).store, "settle_stale")
-    assert result.outcome is (Outcome.PASSED if applies else Outcome.NOT_APPLICABLE), result.reason
-
-
-@pytest.mark.parametrize("kinds", [(SqliteStore, AsyncSqliteStore), (AsyncSqliteStore, SqliteStore)],
-                         ids=["blocking", "asyncio"])  # fmt: skip
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_a_sealed_sqlite_store_keeps_its_promises(tmp_path: Path, kinds: tuple[Any, Any], check: Check) -> None:
-    """R22, R23, I1, I3, I4, I5: the contract holds over SQLite, transactions included."""
-    make = on_files(tmp_path, *kinds)
-    [result] = check_store(lambda clock: sealed(make(clock), keys=RING), only=[check.name], keys=40)
-    assert result.outcome is (Outcome.NOT_APPLICABLE if STATEMENTS in check.needs else Outcome.PASSED), result.reason
-
-
-@pytest.mark.parametrize("kind", ["asyncpg", "psycopg"])
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_a_sealed_postgresql_store_keeps_its_promises(
-    postgresql_server: PostgresqlServer, kind: str, check: Check
-) -> None:
-    """R22, R23, I1, I3, I4, I5: the contract holds over PostgreSQL, transactions included."""
-    assert kind in KINDS
-    place = new_place(postgresql_server, kind)
-    [result] = check_store(lambda clock: sealed(place.subject(clock), keys=RING), only=[check.name], keys=40)
-    assert result.outcome is Outcome.PASSED, result.reason
 
 
 # --- what lies there -------------------------------------------------------------------------------------------------

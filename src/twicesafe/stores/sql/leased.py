@@ -32,6 +32,9 @@ class SqlSteps:
         # Writers of SQLite exclude each other and readers do not wait: a replay or a conflict should only read. Over
         # a network the round trip is the cost, and most claims are first ones.
         self._looks_first = sql.dialect is Dialect.SQLITE
+        self._bodies_left = False
+        """Whether purging goes on with bodies. Looking for ended keys passes every ended body that is still there, and
+        looking for bodies every ended key, so of many each is looked for alone until there are few."""
         self._swept = 0
         """How far the sweep for stale claims has come, in rows or pages of the table."""
 
@@ -175,8 +178,14 @@ class SqlSteps:
 
     def purge(self, limit: int) -> Steps[int]:
         """See Store.purge."""
-        deleted = len((yield self._sql("purge_keys", limit=limit)))
-        return deleted + len((yield self._sql("purge_bodies", limit=limit)))
+        deleted = 0
+        if not self._bodies_left:
+            deleted = len((yield self._sql("purge_keys", limit=limit)))
+            if deleted >= limit:
+                return deleted
+        dropped = len((yield self._sql("purge_bodies", limit=limit)))
+        self._bodies_left = dropped >= limit
+        return deleted + dropped
 
     def settle_stale(self, look_at: int) -> Steps[Swept]:
         """See SettlesStale.settle_stale."""
