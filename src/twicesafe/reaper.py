@@ -25,14 +25,16 @@ from twicesafe.stores.contract import AsyncSettlesStale, AsyncStore, SettlesStal
 
 __all__ = ["AsyncReaper", "Reaped", "Reaper"]
 
-DEFAULT_BATCH: Final = 1000
-"""Rows in one statement at most."""
+DEFAULT_BATCH: Final = 100
+"""Rows in one statement at most. Its log is written at once, and other commits wait for that: a thousand rows, each in
+a page of its own, held them up for 50 ms."""
 
-DEFAULT_BATCH_TIME: Final = timedelta(milliseconds=100)
+DEFAULT_BATCH_TIME: Final = timedelta(milliseconds=20)
 """What is deleted in one statement is locked until its end. A claim that wants one of these rows waits no longer."""
 
-DEFAULT_PAUSE: Final = timedelta(milliseconds=100)
-"""After each batch, for the disk and for replicas to keep up: with it the reaper is idle half of the time or more."""
+DEFAULT_PAUSE: Final = timedelta(milliseconds=20)
+"""After each batch, and no less than the batch took: the reaper is idle half of the time or more, however slow the
+database is. 0 is no rest at all."""
 
 DEFAULT_EVERY: Final = timedelta(minutes=1)
 """From the end of a round to the next: retention is kept in whole minutes, and a stale claim waits no longer."""
@@ -100,18 +102,22 @@ def _round(settings: _Settings, *, sweeps: bool) -> Generator[_Step, tuple[int, 
         if touched < size:
             break
         size = _next_size(size, most, took, at_most)
-        yield _Pause(pause)
+        yield _Pause(_rest(pause, took))
     if not sweeps:
         return Reaped(purged, None)
     most *= LOOKED_AT
     size = most
     while True:
-        yield _Pause(pause)
+        yield _Pause(_rest(pause, took))
         ended, more, took = yield _Sweep(size)
         settled += ended
         if not more:
             return Reaped(purged, settled)
         size = _next_size(size, most, took, at_most)
+
+
+def _rest(pause: float, took: float) -> float:
+    return max(pause, took) if pause else 0.0
 
 
 def _next_size(size: int, most: int, took: float, at_most: float) -> int:

@@ -95,6 +95,7 @@ class Waits(threading.Event):
 def one_round(store: Batches, kind: str, **settings: Any) -> Reaped:
     """A round by either kind."""
     pauses = Waits(store.asked)
+    settings = {"batch": 1000, "batch_time": timedelta(milliseconds=100), **settings}
     if kind == "blocking":
         found = Reaper(store, clock=store.clock, **settings).run_once(pauses)  # type: ignore[arg-type]
         assert found is not None
@@ -133,6 +134,14 @@ def test_a_batch_that_takes_too_long_makes_the_next_one_smaller(kind: str) -> No
 
 
 @BOTH
+def test_it_rests_as_long_as_it_worked(kind: str) -> None:
+    """R20: where a batch takes 4 s, so does the pause after it, for others to have half of the database at least."""
+    store = Batches(rows=1500, takes=4.0)
+    one_round(store, kind, batch_time=timedelta(minutes=1), pause=timedelta(seconds=1))
+    assert store.asked[:4] == [("purge", 1000), ("pause", 4.0), ("purge", 1000), ("pause", 2.0)]
+
+
+@BOTH
 def test_batches_grow_again_when_the_store_is_quick_again(kind: str) -> None:
     """R20: one slow batch is not held against the store for ever."""
     store = Batches(rows=100_000)
@@ -162,7 +171,7 @@ def test_a_failing_store_is_told_of_and_tried_again() -> None:
     store.fails = 2
     told: list[Event] = []
     stopping = Waits(store.asked, last=5)
-    Reaper(store, observer=told.append, every=timedelta(minutes=1)).run(stopping)  # type: ignore[arg-type]
+    Reaper(store, batch=1000, observer=told.append, every=timedelta(minutes=1)).run(stopping)  # type: ignore[arg-type]
     assert store.rows == 0
     assert [event.name for event in told][:3] == ["reaper.failed", "reaper.failed", "reaper.settled_stale"]
     assert store.asked[:4] == [("purge", 1000), ("pause", 60.0), ("purge", 1000), ("pause", 60.0)]
@@ -191,7 +200,7 @@ def test_a_failing_store_is_told_of_and_tried_again_under_asyncio() -> None:
 def test_a_store_that_is_asked_to_stop_ends_within_a_batch() -> None:
     """R20: a stop during the pause leaves the rest for another time."""
     store = Batches(rows=5000)
-    assert Reaper(store).run_once(Waits(store.asked, last=1)) is None  # type: ignore[arg-type]
+    assert Reaper(store, batch=1000).run_once(Waits(store.asked, last=1)) is None  # type: ignore[arg-type]
     assert store.rows == 4000
 
 

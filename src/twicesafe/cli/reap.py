@@ -37,11 +37,11 @@ def reap(
         str, typer.Option(help="URL of a store: sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE.")
     ],
     once: Annotated[bool, typer.Option("--once", help="One round, then end.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Rows that are deleted in one statement, at most.")] = 1000,
+    batch: Annotated[int, typer.Option(min=1, help="Rows that are deleted in one statement, at most.")] = 100,
     batch_time: Annotated[
         float, typer.Option(min=0.001, help="Seconds that a statement may take before the next one is made smaller.")
-    ] = 0.1,
-    pause: Annotated[float, typer.Option(min=0.0, help="Seconds of rest after each statement.")] = 0.1,
+    ] = 0.02,
+    pause: Annotated[float, typer.Option(min=0.0, help="Seconds of rest after each statement, at least.")] = 0.02,
     every: Annotated[float, typer.Option(min=0.0, help="Seconds from the end of a round to the next one.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="With --once: print one JSON object.")] = False,
 ) -> None:
