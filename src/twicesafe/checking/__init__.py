@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from twicesafe.checking.run import Checked, Standing, check_stores
+from twicesafe.checking.run import KEYS, Checked, Standing, check_stores
 
-__all__ = ["Checked", "Standing", "check_stores"]
+__all__ = ["KEYS", "Checked", "Standing", "check_stores"]

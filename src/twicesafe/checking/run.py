@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from twicesafe.checking.places import BLOCKING
 from twicesafe.checking.throw_away import throw_away
 from twicesafe.testing import CHECKS, CheckResult, MakeStore, Outcome, acheck_store
+
+KEYS: Final = 300
+"""For which many rivals race. A slow server or an emulator wants fewer."""
 
 
 @dataclass
@@ -60,7 +63,9 @@ class Checked(NamedTuple):
         }
 
 
-async def check_stores(urls: Sequence[str], standing: Standing, only: Sequence[str] = ()) -> Checked:
+async def check_stores(
+    urls: Sequence[str], standing: Standing, only: Sequence[str] = (), *, keys: int = KEYS
+) -> Checked:
     """Run every check, or those named in `only`, on the stores at these addresses, each in a place of its own.
 
     However it ends, what was made is removed. Errors are those of throw_away.throw_away, and ValueError for a check
@@ -81,7 +86,7 @@ async def check_stores(urls: Sequence[str], standing: Standing, only: Sequence[s
             standing.store = store
             column = checked.results[store] = []
             for name in names:
-                column += await acheck_store(make, only=[name], raise_on_failure=False)
+                column += await acheck_store(make, only=[name], keys=keys, raise_on_failure=False)
                 standing.done += 1
                 standing.failed += not column[-1].passed
         standing.store = "tidying up"

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Annotated, Final
 
-from twicesafe.checking import Checked, Standing, check_stores
+from twicesafe.checking import KEYS, Checked, Standing, check_stores
 from twicesafe.cli.terminal import (
     DAMAGE,
     PLAIN,
@@ -61,6 +61,7 @@ def check(
     only: Annotated[
         list[str] | None, typer.Option("--check", help="Only the check of this name; may be given several times.")
     ] = None,
+    keys: Annotated[int, typer.Option(min=1, help="Keys that 16 rivals race for. An emulator wants fewer.")] = KEYS,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and no progress.")] = False,
 ) -> None:
     """Put every promise of a store to the test, on your own server: rivals, take-overs, late owners, lost replies.
@@ -80,7 +81,7 @@ def check(
     if unknown:
         raise ConfigurationError(f"there is no check named {', '.join(sorted(unknown))}")
     standing = Standing()
-    work = check_stores(urls, standing, only or ())
+    work = check_stores(urls, standing, only or (), keys=keys)
     aside = Console(stderr=True, highlight=False, soft_wrap=True)
     with needing("cli"):
         checked = until_interrupted(work) if as_json else until_interrupted(work, _show_progress(aside, standing))
