@@ -190,7 +190,8 @@ class KeyedRequest(Incoming):
     async def finish(self, error: BaseException | None) -> None:
         """The application returned, or raised `error`: settle what is open, answer, raise what is due."""
         if self._result is None:
-            if not self.begun:
+            if not self.begun or (self._own is None and self._exchange is None):
+                # Nothing was claimed; or the store failed as no store may, and only the claim's lease can tell.
                 if error is not None:
                     raise error
                 return
@@ -238,13 +239,18 @@ class KeyedRequest(Incoming):
         if self._state is not _HOLDING or kind == "http.response.pathsend":
             await self._pass_on(message)
         elif start is None and kind == "http.response.start":
-            self._start = message
+            self._start = _settled_start(message)
         elif start is None or kind != "http.response.body":
             await self._forward(message)
-        elif self._capture is None and not message.get("more_body", False):
-            await self._sent_in_one_piece(start, message)
         else:
-            await self._take(start, message)
+            body = message.get("body", b"")
+            if type(body) is not bytes:
+                # A view, perhaps, of what the application writes its next piece to.
+                message = {**message, "body": bytes(body)}
+            if self._capture is None and not message.get("more_body", False):
+                await self._sent_in_one_piece(start, message)
+            else:
+                await self._take(start, message)
 
     async def _sent_in_one_piece(self, start: Message, message: Message) -> None:
         status, headers, body = start["status"], start.get("headers", ()), message.get("body", b"")
@@ -364,6 +370,14 @@ class KeyedRequest(Incoming):
             self._watch = asyncio.get_running_loop().call_later(LINGER, self._show_hang_up)
         else:
             self._show_hang_up()
+
+
+def _settled_start(message: Message) -> Message:
+    """As it is to be stored and sent: HTTPStatus is no plain number, and an iterator is gone once it is read."""
+    status, headers = message["status"], message.get("headers", ())
+    if type(status) is int and type(headers) in (list, tuple):
+        return message
+    return {**message, "status": int(status), "headers": list(headers)}
 
 
 def current(scope: ASGIScope) -> KeyedRequest:

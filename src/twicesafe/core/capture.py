@@ -91,6 +91,9 @@ class Capture:
 
     def body(self, chunk: bytes, *, more: bool) -> Progress:
         """One chunk. After FLOW has been returned once, it stays FLOW until the last one is WHOLE."""
+        if type(chunk) is not bytes:
+            # A view of what may be written to again.
+            chunk = bytes(chunk)
         size = self.size = self.size + len(chunk)
         if self._chunks is not None:
             if size > self._limit:

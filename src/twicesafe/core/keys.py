@@ -178,7 +178,9 @@ def scoped_key(scope: Scope, key: str, operation: str | None = None) -> ScopedKe
 @lru_cache(maxsize=256)
 def _named(scope: Scope) -> tuple[str, bytes]:
     if isinstance(scope, str) and 0 < len(scope) <= MAX_SCOPE_LENGTH:
-        return scope, scope.encode("utf-8", "surrogatepass")
+        # Of a StrEnum, say, its text alone: stores know no other types.
+        name = str.__str__(scope)
+        return name, name.encode("utf-8", "surrogatepass")
     if scope is PUBLIC:
         # No identity is empty, so nobody else's keys have this length.
         return "", b""

@@ -184,3 +184,5 @@ class Operation:
         name: object = self.name
         if not isinstance(name, str) or not 1 <= len(name) <= 200:
             raise ConfigurationError(f"an operation's name must have 1 to 200 characters, not {name!r}")
+        # Of a StrEnum, say, its text alone: stores know no other types.
+        object.__setattr__(self, "name", str.__str__(name))
