@@ -88,6 +88,29 @@ def test_a_handler_cannot_commit_its_session(place, kind) -> None:
     asyncio.run(trial())
 
 
+@OF_SESSIONS
+def test_a_handler_cannot_commit_past_its_session(place, kind) -> None:
+    """R23, H2: commit() on the connection that a session gives raises before anything is committed, and undoes all."""
+
+    def handler(session: Any) -> None:
+        place_write(session)
+        with pytest.raises(RuntimeError, match="do not commit it inside the handler"):
+            session.connection().commit()
+
+    async def trial() -> None:
+        async with place.opened() as store:
+            async with store.transaction() as transaction:
+                own = await won(transaction, effects=TRANSACTIONAL)
+                await call(transaction, handler)
+                with pytest.raises(RuntimeError, match="ended its transaction itself"):
+                    await complete(transaction, own)
+            assert place.effects() == 0
+            await whole(place, store)
+            assert place.effects() == 1
+
+    asyncio.run(trial())
+
+
 def place_write(session: Any) -> None:
     """In blocking calls, also where the session is carried."""
     joined_kinds.write(session, "key")

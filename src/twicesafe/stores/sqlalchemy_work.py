@@ -206,6 +206,8 @@ class SessionWork(SqlalchemyWork):
         self._session = session
         connection = session.connection()
         guard.watch(session)
+        # A handler can ask the session for it, and commit past the session.
+        guard.watch_connection(connection)
         self.shown = made
         return connection
 
@@ -220,6 +222,8 @@ class SessionWork(SqlalchemyWork):
     def _close(self) -> None:
         session, self._session = self._session, None
         if session is not None:
+            if self._connection is not None:
+                undo_refused(self._connection)
             session.close()
 
 
@@ -252,10 +256,14 @@ class ConnectionWork(SqlalchemyWork):
     def _close(self) -> None:
         connection, self._lent = self._lent, None
         if connection is not None:
-            if not (connection.invalidated or connection.in_transaction() or connection.get_transaction() is None):
-                # A commit that was refused: SQLAlchemy takes it for one that failed, and rolls nothing back.
-                connection.connection.rollback()
+            undo_refused(connection)
             connection.close()
+
+
+def undo_refused(connection: Connection) -> None:
+    """Roll back after a commit that was refused: SQLAlchemy takes it for one that failed, and rolls nothing back."""
+    if not (connection.invalidated or connection.in_transaction() or connection.get_transaction() is None):
+        connection.connection.rollback()
 
 
 def perform(connection: Connection, statement: Statement) -> Rows:
