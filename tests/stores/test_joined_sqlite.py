@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import sessionmaker
+from sqlalchemy.util import greenlet_spawn
 
 from tests.stores import django_kinds, joined_kinds
 from tests.stores.claims import ANSWER, BODY, KEY, wish
@@ -16,6 +18,7 @@ from twicesafe.core.claims import Claimed
 from twicesafe.core.record import Ownership
 from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.sqlalchemy import SqlalchemyStore
+from twicesafe.stores.sqlalchemy_databases import TasksTurn
 
 
 @pytest.fixture
@@ -142,3 +145,23 @@ def test_another_process_that_writes_is_told(path, kind) -> None:
         other.close()
         store.close()
         engine.dispose()
+
+
+def test_loops_that_share_a_store_end_their_own_turns_only() -> None:
+    """R23, C8: a transaction ends its own event loop's turn, and never fails after its commit for another's."""
+    turn = TasksTurn(0.01)
+
+    async def other() -> None:
+        await greenlet_spawn(turn.take)
+        turn.end()
+
+    async def trial() -> None:
+        await greenlet_spawn(turn.take)
+        await asyncio.to_thread(asyncio.run, other())
+        with pytest.raises(StoreUnavailableError):
+            await greenlet_spawn(TasksTurn.take, turn)
+        turn.end()
+        await greenlet_spawn(turn.take)
+        turn.end()
+
+    asyncio.run(trial())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, exc
 from sqlalchemy.util import await_only
@@ -163,21 +164,18 @@ class AnyTurn(Protocol):
 class TasksTurn:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._lock = asyncio.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        """A lock belongs to a loop. Should two loops use one store, SQLite's own lock stands between them."""
 
     def take(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            # A lock belongs to a loop. Should two loops use one store, SQLite's own lock stands between them.
-            self._loop, self._lock = loop, asyncio.Lock()
+        lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         try:
-            await_only(asyncio.wait_for(self._lock.acquire(), self._timeout))
+            await_only(asyncio.wait_for(lock.acquire(), self._timeout))
         except TimeoutError:
             raise no_turn(self._timeout) from None
 
     def end(self) -> None:
-        self._lock.release()
+        self._locks[asyncio.get_running_loop()].release()
 
 
 class SqliteKind:
