@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from threading import Lock
@@ -36,6 +37,7 @@ class Servers:
         self._replicas = replicas
         self._idle: defaultdict[Node, list[Any]] = defaultdict(list)
         self._guard = Lock()
+        self._pid = os.getpid()
         self._slots = SlotMap(address.nodes)
         self._primary: Node | None = address.nodes[0] if address.kind is Kind.SINGLE else None
 
@@ -138,6 +140,9 @@ class Servers:
 
     def _take(self, node: Node) -> Any:
         """An idle connection that is still one, or a new one."""
+        if self._pid != os.getpid():
+            # Two processes on one connection would read each other's answers.
+            self._guard, self._idle, self._pid = Lock(), defaultdict(list), os.getpid()
         while True:
             with self._guard:
                 idle = self._idle[node]

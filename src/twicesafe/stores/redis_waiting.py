@@ -9,6 +9,7 @@ then on, because a message can be lost: what is published while nobody listens i
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import defaultdict
@@ -171,6 +172,7 @@ class Waiters:
         self._servers = servers
         self._guard = threading.Lock()
         self._listeners: dict[Node, _Listener] = {}
+        self._pid = os.getpid()
 
     def settled(self, name: bytes, within_us: Micros, lease_left: Callable[[], Micros]) -> None:
         """Until it may have changed, or the time is over."""
@@ -188,6 +190,9 @@ class Waiters:
                     listener.leave(name, event)
 
     def _subscribed(self, name: bytes, left: float) -> tuple[_Listener | None, threading.Event]:
+        if self._pid != os.getpid():
+            # No thread came along over the fork, and the connections are the parent's.
+            self._guard, self._listeners, self._pid = threading.Lock(), {}, os.getpid()
         try:
             node = self._servers.node_of(name)
             with self._guard:
