@@ -121,6 +121,24 @@ def test_what_is_unknown_survives_the_loss_of_redis(redis_server: RedisServer, k
     asyncio.run(trial())
 
 
+@KIND
+def test_a_claim_that_could_not_be_looked_up_leaves_nothing_behind(
+    redis_server: RedisServer, kind: str, tmp_path: Any
+) -> None:
+    """B5, R27: the records are away when a key is claimed; its caller is told so, and the next attempt runs."""
+
+    async def trial() -> None:
+        async with Place(redis_server, kind, tmp_path) as place:
+            store = await place.store()
+            place.records.away = True
+            with pytest.raises(StoreUnavailableError):
+                await store.claim(wish(effects=OPAQUE))
+            place.records.away = False
+            assert await verdict(store, effects=OPAQUE) == "ran"
+
+    asyncio.run(trial())
+
+
 async def _sweep(store: Any) -> int:
     settle = store._store.settle_stale if hasattr(store, "_store") else store.settle_stale
     ended = 0

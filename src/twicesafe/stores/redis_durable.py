@@ -55,7 +55,15 @@ class DurableSteps:
                 return (yield from self._checked(claim, found))
             return found
         assert type(found) is Claimed
-        kept: Found = yield ToRecords("read", (claim.digest,))
+        try:
+            kept: Found = yield ToRecords("read", (claim.digest,))
+        except StoreError:
+            # Nothing was begun under it: left behind, it would block its key, and an opaque one end as unknown. What
+            # it followed, if anything, may have begun something: then it stays.
+            if found.ownership.epoch == 1:
+                with suppress(StoreError):
+                    yield from self._claims.release(found.ownership)
+            raise
         verdict = decide(kept.record, claim.fingerprint, claim.owner, kept.now)
         if verdict in (Verdict.FREE, Verdict.OWN, Verdict.TAKE_OVER):
             if len(self._running) >= REMEMBERED:
