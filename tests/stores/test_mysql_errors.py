@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
+from datetime import timedelta
 from typing import Any
 
 import asyncmy.errors
 import pymysql
 import pytest
 
-from tests.stores.claims import wish
+from tests.stores.claims import ANSWER, BODY, KEY, wish
 from tests.stores.mysql_kinds import KIND, as_async, won
 from twicesafe.core.claims import Claimed
 from twicesafe.core.record import Effects
 from twicesafe.errors import AmbiguousWriteError, ConfigurationError, SchemaError, StoreUnavailableError
+from twicesafe.stores.asyncmy import AsyncmyStore
 from twicesafe.stores.mysql import AGAIN, DEADLOCK, LOCK_WAIT, ROUNDS, Failure, Reply, address, failure_of, store_error
+from twicesafe.stores.pymysql import PymysqlStore
 from twicesafe.stores.steps import Statement
 
 TRANSACTIONAL = Effects.TRANSACTIONAL
@@ -118,6 +124,13 @@ def test_asking_again_comes_to_an_end(mysql_place, kind, code) -> None:
     asyncio.run(trial())
 
 
+def test_an_option_without_a_value_is_refused() -> None:
+    """R42: ssl_ca with nothing behind it, from a setting that is not set, does not mean a connection without TLS."""
+    for wrong in ("ssl_ca=", "unix_socket=", "ssl_ca=&unix_socket=/run/socket"):
+        with pytest.raises(ConfigurationError, match="empty"):
+            address(f"mysql://app@host/shop?{wrong}")
+
+
 def test_a_password_is_shown_to_nobody() -> None:
     """R22: an address that is wrong in any part is refused without being repeated."""
     for wrong in ("mysql://app:hunter2@host:port/shop", "mysql://app:hunter2@host/", "mysql://app:hunter2@host/a?x=1"):
@@ -138,5 +151,44 @@ def test_an_address_that_leads_nowhere_is_unavailable(mysql_place, kind) -> None
                 await won(store)
             assert "hunter2" not in str(refused.value)
             await store.aclose()
+
+    asyncio.run(trial())
+
+
+@pytest.mark.parametrize("store_of", [AsyncmyStore, PymysqlStore])
+def test_who_takes_a_connection_and_says_nothing_is_unavailable(store_of) -> None:
+    """C8: a server that is frozen is given up when the store's time is over, also before it has said a word."""
+
+    async def trial() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            port = mute.getsockname()[1]
+            store = as_async(store_of(f"mysql://app@127.0.0.1:{port}/shop", timeout=timedelta(milliseconds=50)))
+            with pytest.raises(StoreUnavailableError):
+                await won(store)
+            await store.aclose()
+
+    asyncio.run(trial())
+
+
+@KIND
+def test_who_takes_no_more_of_a_large_answer_leaves_it_in_doubt(mysql_place, kind) -> None:
+    """C8, R14: a server that freezes in the middle of an answer is given up, and the record is read when it is back."""
+
+    async def trial() -> None:
+        store = as_async(mysql_place.store(timeout=timedelta(seconds=1)))
+        await store.apply_schema()
+        own = await won(store)
+        large = ANSWER._replace(body=bytes(7_500_000))
+        os.kill(mysql_place.server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(AmbiguousWriteError):
+                await store.complete(own, large, KEY, BODY)
+        finally:
+            os.kill(mysql_place.server.pid, signal.SIGCONT)
+        await store.complete(own, large, KEY, BODY)
+        record = (await store.read(own.digest)).record
+        assert record is not None
+        assert record.response == large
+        await store.aclose()
 
     asyncio.run(trial())

@@ -46,7 +46,7 @@ def address(url: str) -> Address:
     try:
         parts = urlsplit(url)
         port = parts.port
-        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError as error:
         raise ConfigurationError(f"a MySQL store's address is {_FORM}: {error}") from None
     database = unquote(parts.path.removeprefix("/"))
@@ -57,6 +57,8 @@ def address(url: str) -> Address:
         raise ConfigurationError(
             f"a MySQL store's address takes the options unix_socket and ssl_ca, not {', '.join(sorted(unknown))}"
         )
+    if not all(options.values()):
+        raise ConfigurationError("an option of a MySQL store's address is empty: leave it out, or give it a value")
     return Address(
         parts.hostname or "localhost",
         port or PORT,

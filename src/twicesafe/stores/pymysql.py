@@ -102,6 +102,9 @@ class PymysqlConnections:
                 cursor = connection.cursor(Cursor)
                 cursor.execute("SELECT @@max_allowed_packet")
                 [(self._largest[connection],)] = cursor.fetchall()
+                if self._own:
+                    # From here on they are a handler's, which may take as long as it likes.
+                    _wait_for_ever(connection)
             if not connection.get_autocommit():
                 connection.autocommit(True)
         except BaseException as error:
@@ -127,13 +130,13 @@ class PymysqlConnections:
         return (patience(None if in_transaction else self._timeout),)
 
     def send(self, connection: Any, reply: Reply) -> None:
-        """See Connections.send. PyMySQL's own time-out is for everybody, so it is the store's for this while only."""
+        """See Connections.send. PyMySQL's time-outs are everybody's, so they are the store's for this while only."""
         texts = [text_of(statement) for statement in reply.statements]
         if sum(map(len, texts)) + 2 * len(texts) >= self.largest(connection):
             raise too_large()
         cursor = connection.cursor(Cursor)
-        usual = connection._read_timeout  # noqa: SLF001 - see above
-        connection._read_timeout = self._timeout  # noqa: SLF001
+        usual = connection._read_timeout, connection._write_timeout  # noqa: SLF001 - see above
+        connection._read_timeout = connection._write_timeout = self._timeout  # noqa: SLF001
         try:
             if connection.client_flag & CLIENT.MULTI_STATEMENTS:
                 cursor.execute("; ".join(texts))
@@ -146,7 +149,7 @@ class PymysqlConnections:
                     cursor.execute(text)
                     _take(cursor, reply)
         finally:
-            connection._read_timeout = usual  # noqa: SLF001
+            connection._read_timeout, connection._write_timeout = usual  # noqa: SLF001
 
     def largest(self, connection: Any) -> int:
         """See Connections.largest."""
@@ -228,6 +231,15 @@ def _alive(connection: Any) -> bool:
     return not poll.poll(0)
 
 
+def _wait_for_ever(connection: Any) -> None:
+    connection._read_timeout = connection._write_timeout = None  # noqa: SLF001
+
+
 def _connect(where: Address, timeout: float) -> Connect:
-    settings = settings_of(where, timeout) | {"client_flag": CLIENT.MULTI_STATEMENTS}
+    settings = settings_of(where, timeout) | {
+        "client_flag": CLIENT.MULTI_STATEMENTS,
+        # The time to connect is the network's only: a server may take a connection and say nothing.
+        "read_timeout": timeout,
+        "write_timeout": timeout,
+    }
     return lambda: pymysql.connect(**settings)
