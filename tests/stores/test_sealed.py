@@ -239,9 +239,22 @@ def _other(claim: Claim) -> Any:
         "UPDATE twicesafe_records SET body = x'07'",
         "UPDATE twicesafe_records SET body = x''",
         "UPDATE twicesafe_records SET body = x'02ff'",
+        "UPDATE twicesafe_records SET body = CAST(x'00' || substr(body, 2) AS BLOB)",
+        "UPDATE twicesafe_records SET headers = CAST(substr(headers, 1, 12) || 'x' || substr(headers, 14) AS BLOB)",
         "UPDATE twicesafe_records SET epoch = epoch + 1",
     ],
-    ids=["body", "headers", "headers as body", "last byte", "unknown seal", "empty", "cut", "another life"],
+    ids=[
+        "body",
+        "headers",
+        "headers as body",
+        "last byte",
+        "unknown seal",
+        "empty",
+        "cut",
+        "as if plain",
+        "mark",
+        "another life",
+    ],
 )
 def test_an_answer_serves_its_own_record_only(shelf: Shelf, swap: str) -> None:
     """R22, I7: changed or moved from another caller's record, an answer is shown to nobody; nothing runs again."""

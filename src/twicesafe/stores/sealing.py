@@ -67,12 +67,15 @@ class Sealing:
         """What was sealed. SealKeyMissingError, SealBrokenError."""
         status, headers, body = response
         if not headers or headers[0][0] != MARK:
+            if self._cipher is not None and headers and headers[0][0].startswith(MARK[:1]):
+                raise SealBrokenError("a stored answer was changed: no header line has such a name")
             return response
         place = _place(digest, epoch)
-        lines = headers[1:]
+        lines, how = headers[1:], (COMPRESSED,)
         if headers[0][1]:
-            lines = unpack_headers(self._open(headers[0][1], b"headers" + place))
-        return StoredResponse(status, lines, None if body is None else self._open(body, b"body" + place))
+            how = ENCRYPTED, COMPRESSED | ENCRYPTED
+            lines = unpack_headers(self._open(headers[0][1], b"headers" + place, how))
+        return StoredResponse(status, lines, None if body is None else self._open(body, b"body" + place, how))
 
     def seal_request(self, request: bytes, digest: bytes) -> bytes:
         """A request as it is to be stored."""
@@ -84,7 +87,7 @@ class Sealing:
         """What was sealed. SealKeyMissingError, SealBrokenError."""
         if not request.startswith(MARK):
             return request
-        return self._open(request[len(MARK) :], b"request" + digest)
+        return self._open(request[len(MARK) :], b"request" + digest, (COMPRESSED, ENCRYPTED, COMPRESSED | ENCRYPTED))
 
     def _seal(self, plain: bytes, context: bytes) -> bytes:
         compressed = self._compressed(plain)
@@ -95,9 +98,10 @@ class Sealing:
         how |= ENCRYPTED
         return bytes((how,)) + self._cipher.encrypt(content, bytes((how,)) + context)
 
-    def _open(self, sealed: bytes, context: bytes) -> bytes:
+    def _open(self, sealed: bytes, context: bytes, expected: tuple[int, ...]) -> bytes:
+        """What is sealed in a way that it cannot have been here was changed: as it lies there it is no answer."""
         how = sealed[0] if sealed else -1
-        if how not in (PLAIN, COMPRESSED, ENCRYPTED, COMPRESSED | ENCRYPTED):
+        if how not in expected:
             raise SealBrokenError("a stored answer is sealed in a way that this release does not know")
         content = sealed[1:]
         if how & ENCRYPTED:
