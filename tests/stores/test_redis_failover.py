@@ -56,7 +56,9 @@ async def failing_over(kind: str, replicas: int, *, reaches: bool) -> tuple[int,
             # From here on it receives nothing: it is promoted a moment before the claim instead of a moment after.
             to_replica.execute_command("REPLICAOF", "NO", "ONE")
         work = Work()
-        before = opened(kind, primary.url, prefix="p:", replicas=replicas, timeout=SOON)
+        # What is not to come is not waited for as long as what is.
+        patience = timedelta(seconds=20) if reaches else SOON
+        before = opened(kind, primary.url, prefix="p:", replicas=replicas, timeout=patience)
         told = [await work.attempt(before, wish())]
         primary.crash()
         if reaches:

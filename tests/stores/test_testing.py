@@ -111,9 +111,8 @@ class PurgesTheUnknown(MemoryStore):
     """Takes an unknown outcome for an old one."""
 
     def purge(self, limit: int = 1000) -> int:
-        for digest in [digest for digest in self._rows if (row := self.read(digest).record) and row.state == "unknown"]:
-            del self._rows[digest]
-            self._queue.remove(digest)
+        for digest in [digest for digest in self._live if (row := self.read(digest).record) and row.state == "unknown"]:
+            del self._live[digest]
         return super().purge(limit)
 
 

@@ -17,7 +17,8 @@ def with_fleet(folder: Path, act: Callable[[Fleet], Awaitable[None]], *, naive: 
     """Run `act` with a fleet of two servers on a new file, bounded."""
 
     async def run() -> None:
-        settings = {"store": f"sqlite:///{folder}/ledger.sqlite3", "naive": naive, "slow": 0.0}
+        url = f"sqlite:///{folder}/ledger.sqlite3"
+        settings = {"store": url, "ledger": url, "naive": naive, "slow": 0.0}
         fleet = Fleet(2, settings, folder / "servers.log", struck=lambda key: None)
         try:
             async with asyncio.timeout(60):
