@@ -101,6 +101,8 @@ def test_no_message_shows_a_value(doubtful: bool) -> None:
         ("postgresql://app:a%40b:c@host:5432/db?sslmode=require", "postgresql://app:***@host:5432/db?sslmode=require"),
         ("postgresql://host/db?user=app&password=s3cret&x=1", "postgresql://host/db?user=app&password=***&x=1"),
         ("postgresql://app@host/db", "postgresql://app@host/db"),
+        ("redis+sentinel://h/s?sentinel_password=s3cret", "redis+sentinel://h/s?sentinel_password=***"),
+        ("rediss://h?ssl_password=s3cret&client_name=a", "rediss://h?ssl_password=***&client_name=a"),
         ("host=h user=u password=s3cret dbname=d", "host=h user=u password=*** dbname=d"),
         ("host=h password='s3 cret' dbname=d", "host=h password=*** dbname=d"),
     ],

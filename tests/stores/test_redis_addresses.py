@@ -28,6 +28,8 @@ WRONG = [
     "redis://host?ssl_cert_reqs=none",
     "rediss://host?ssl_no_such_thing=1",
     "redis://host?sentinel_password=secret",
+    "redis://[::1",
+    "redis://1?hunter2@host",
 ]
 
 

@@ -58,7 +58,7 @@ def test_a_path_is_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.Monk
         "mysql://host/records",
         "POSTGRESQL://user:secret@host/records", "dynamodb://eu-central-1", "dynamodb:///records",
         "dynamodb://id:secret@eu-central-1/records", "dynamodb://eu-central-1/records?endpint=http://127.0.0.1:1",
-        "dynamodb://eu-central-1/records/more",
+        "dynamodb://eu-central-1/records/more", "dynamodb://[secret/records",
     ],
 )  # fmt: skip
 def test_any_other_address_is_refused_without_being_repeated(url: str) -> None:

@@ -55,7 +55,7 @@ _OTHER_SESSION: Final = frozenset({"26000", "42P05"})
 
 _DAYS = re.compile(r"([?&])daily_bodies=([^&]*)")
 _PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/]*@")
-_SECRETS = re.compile(r"([?&](?:password|sslpassword)=)[^&]*")
+_SECRETS = re.compile(r"([?&]\w*password=)[^&]*")
 _WORDS = re.compile(r"(\b(?:password|sslpassword)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)")
 
 

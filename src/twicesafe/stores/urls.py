@@ -149,7 +149,10 @@ def _async_dynamodb(url: str, **options: Any) -> AsyncStore:
 
 def dynamodb_table(url: str) -> tuple[str, dict[str, Any]]:
     """The table in a DynamoDB store's address, and where it is."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(f"a DynamoDB store's address is dynamodb://region/table: {error}") from None
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     endpoint = query.pop("endpoint", None)
     table = parts.path.removeprefix("/")
