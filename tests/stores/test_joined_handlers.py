@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import connections
 from django.db import transaction as django_transaction
+from django.db.backends.signals import connection_created
 from django.db.transaction import TransactionManagementError
 from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from tests.servers.postgresql import PostgresqlServer
-from tests.stores import joined_kinds
+from tests.stores import django_kinds, joined_kinds
 from tests.stores.claims import ANSWER, wish
 from tests.stores.joined_places import (
     EVERY,
@@ -322,3 +324,35 @@ def test_errors_show_neither_bodies_nor_owner_tokens(place, kind) -> None:
             assert own.owner.hex() not in shown
 
     asyncio.run(trial())
+
+
+def test_what_a_transaction_opened_is_closed_with_its_thread(postgresql_server: PostgresqlServer) -> None:
+    """C8, R23: persistent connections of Django's are not left behind by threads that end with their transaction."""
+    place = place_of(postgresql_server, "Django, async")
+    assert isinstance(place, django_kinds.DjangoPlace)
+    alias = place.alias()
+    connections.settings[alias]["CONN_MAX_AGE"] = None
+    del connections.settings[alias]["OPTIONS"]["pool"]
+    opened: list[Any] = []
+
+    def note(connection: Any, **_: object) -> None:
+        opened.append(connection.connection)
+
+    async def trial() -> None:
+        store = django_kinds.AsyncOwned(alias)
+        await store.apply_schema()
+        connection_created.connect(note)
+        try:
+            for name in ("one", "two"):
+                async with store.transaction() as transaction:
+                    own = await won(transaction, name, effects=TRANSACTIONAL)
+                    await place.write(transaction.connection, "key")
+                    await complete(transaction, own)
+        finally:
+            connection_created.disconnect(note)
+        assert [connection.closed for connection in opened] == [True, True]
+        assert place.effects() == 2
+        await store.aclose()
+
+    with place.admin:
+        asyncio.run(trial())

@@ -6,6 +6,7 @@ the ORM does in the same thread is part of it by itself; nothing has to be hande
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -119,7 +120,10 @@ class _AsyncTransaction(CarriedTransaction):
                 assert self._context is not None
                 executor = SyncToAsync.context_to_thread_executor.pop(self._context, None)
                 if executor is not None:
+                    # The thread ends, and nobody would close what was opened in it, as Django does after a request.
+                    closed = executor.submit(connections.close_all)
                     executor.shutdown(wait=False)
+                    await asyncio.shield(asyncio.wrap_future(closed))
 
     def _enter(self) -> None:
         """From now on what this task, and those it makes, carry to threads is carried to the transaction's."""
