@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from datetime import timedelta
 
 import pytest
@@ -23,6 +24,7 @@ from twicesafe.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from twicesafe.stores.asyncpg import AsyncpgStore
 from twicesafe.stores.postgresql import Failure, store_error, without_password
 
 TRANSACTIONAL = Effects.TRANSACTIONAL
@@ -140,5 +142,18 @@ def test_a_store_is_closed_twice_without_harm(place, kind) -> None:
             if not await asyncio.to_thread(place.value, sessions, place.name):
                 return
         pytest.fail("a session outlives its store")
+
+    asyncio.run(trial())
+
+
+@pytest.mark.parametrize("dsn", ["app:hunter2/@h/db", "app:hunter?2=@h/db", "[::1/db", "127.0.0.1:99999/db"])
+def test_an_address_that_cannot_be_read_is_a_wrong_setting(dsn: str) -> None:
+    """R22, R42: the error says how addresses are written, and repeats no part of a password."""
+
+    async def trial() -> None:
+        async with aclosing(AsyncpgStore(f"postgresql://{dsn}")) as store:
+            with pytest.raises(ConfigurationError, match="%2F") as told:
+                await store.now()
+            assert "hunter" not in str(told.value)
 
     asyncio.run(trial())

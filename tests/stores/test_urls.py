@@ -55,7 +55,7 @@ def test_a_path_is_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.Monk
         "", "records.db", "sqlite", "sqlite:", "sqlite:records.db", "sqlite://host/records.db", "sqlite:///",
         "sqlite:///:memory:", "sqlite:///records.db?mode=ro", "memory:other", "oracle://user:secret@host/records",
         "mysql://user:secret@host", "mysql://user:secret@host/records?charset=gbk", "mysql://user:secret@host:x/records",
-        "mysql://host/records",
+        "mysql://host/records", "mysql://user:secret?@host/records",
         "POSTGRESQL://user:secret@host/records", "dynamodb://eu-central-1", "dynamodb:///records",
         "dynamodb://id:secret@eu-central-1/records", "dynamodb://eu-central-1/records?endpint=http://127.0.0.1:1",
         "dynamodb://eu-central-1/records/more", "dynamodb://[secret/records",

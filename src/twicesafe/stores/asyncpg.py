@@ -15,10 +15,12 @@ from typing import Any, Final, TypeAlias
 
 import asyncpg
 
+from twicesafe.errors import ConfigurationError
 from twicesafe.stores.postgresql import (
     CHANNEL,
     DEFAULT_POOL_SIZE,
     DEFAULT_TIMEOUT,
+    UNREADABLE,
     Failure,
     joined,
     no_connection,
@@ -108,6 +110,8 @@ class AsyncpgConnections:
                 raise no_connection(self._timeout) from None
             if isinstance(error, (*LOST, asyncpg.PostgresError)):
                 raise no_entry(self._url, error) from error
+            if self._dsn is not None and isinstance(error, ValueError | OverflowError):
+                raise ConfigurationError(UNREADABLE) from None  # asyncpg repeats what may be part of a password
             raise
 
     async def _open(self) -> Pool:

@@ -47,8 +47,11 @@ def address(url: str) -> Address:
         parts = urlsplit(url)
         port = parts.port
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-    except ValueError as error:
-        raise ConfigurationError(f"a MySQL store's address is {_FORM}: {error}") from None
+    except ValueError:
+        # What it says may be part of a password.
+        raise ConfigurationError(
+            f"a MySQL store's address is {_FORM}, and /, ? and # in a password are written %2F, %3F and %23"
+        ) from None
     database = unquote(parts.path.removeprefix("/"))
     if parts.scheme != "mysql" or not database or "/" in database or not parts.username:
         raise ConfigurationError(f"a MySQL store's address is {_FORM}")

@@ -156,6 +156,12 @@ def store_error(failure: Failure, url: str, *, doubtful: bool) -> StoreError:
     return StoreUnavailableError(f"PostgreSQL refused, and changed nothing ({sqlstate}): {message}")
 
 
+UNREADABLE: Final = (
+    "the address of a PostgreSQL store cannot be read: it is postgresql://user:password@host:port/database, and /, ? "
+    "and # in a password are written %2F, %3F and %23"
+)
+
+
 def no_entry(url: str, error: BaseException) -> StoreUnavailableError:
     """The server cannot be reached, or lets nobody in."""
     return StoreUnavailableError(f"no connection to {url}: {str(error).strip() or type(error).__name__}")
