@@ -386,5 +386,6 @@ def test_the_layout_changes_only_where_bodies_are_written_and_read() -> None:
     plain, daily = queries(Placeholder.NUMBER, None), DailyQueries(Placeholder.NUMBER, 2)
     changed = {name for name, query in plain.all().items() if daily.all()[name].text != query.text}
     assert changed == {"find", "look", "complete", "record", "settle"}
-    assert daily.all().keys() - plain.all().keys() == {"bodies_present", "days_missing", "days_over"}
+    added = daily.all().keys() - plain.all().keys()
+    assert added == {"bodies_present", "place_of_records", "days_missing", "days_over"}
     assert {name for name in changed if daily.all()[name].writes} == {"complete", "record", "settle"}

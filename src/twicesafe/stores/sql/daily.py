@@ -27,7 +27,7 @@ from twicesafe.stores.steps import Batch, Statement, Steps
 TABLE: Final = "twicesafe_bodies"
 
 BODIES: Final = f"""\
-CREATE TABLE IF NOT EXISTS {TABLE} (
+CREATE TABLE {{place}}.{TABLE} (
     day bigint NOT NULL,
     digest bytea NOT NULL,
     owner bytea NOT NULL,
@@ -109,7 +109,8 @@ def _replaced(source: Source, text: str, what: str, by: str) -> str:
 
 def make_bodies(sql: DailyQueries) -> Steps[None]:
     """The table and the days to come, in the transaction that makes the other tables."""
-    yield _ddl(BODIES)
+    if not (yield sql("bodies_present"))[0][0]:
+        yield _ddl(BODIES.format(place=(yield sql("place_of_records"))[0][0]))
     yield from _make_days(sql)
 
 
@@ -136,9 +137,10 @@ def keep_days(sql: DailyQueries) -> Steps[None]:
 
 def _make_days(sql: DailyQueries) -> Steps[None]:
     # Asked again under the lock: somebody else may have been at it.
-    for (day,) in (yield sql("days_missing", days_ahead=sql.days_ahead)):
-        yield _ddl(f"CREATE TABLE {TABLE}_{day} (LIKE {TABLE} INCLUDING ALL)")
-        yield _ddl(f"ALTER TABLE {TABLE} ATTACH PARTITION {TABLE}_{day} FOR VALUES FROM ({day}) TO ({day + 1})")
+    for day, place in (yield sql("days_missing", days_ahead=sql.days_ahead)):
+        name = f"{place}.{TABLE}_{day}"
+        yield _ddl(f"CREATE TABLE {name} (LIKE {TABLE} INCLUDING ALL)")
+        yield _ddl(f"ALTER TABLE {TABLE} ATTACH PARTITION {name} FOR VALUES FROM ({day}) TO ({day + 1})")
 
 
 def _ddl(text: str) -> Statement:
