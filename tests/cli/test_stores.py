@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sqlite3
 import subprocess
@@ -209,3 +210,22 @@ def test_interrupted_it_leaves_nothing(postgresql_server: PostgresqlServer) -> N
             process.kill()
         assert process.returncode == 130
         assert connection.execute(made).fetchone() == (0,)
+
+
+def test_interrupted_among_rivals_it_says_nothing() -> None:
+    """A1: cancelled while many rivals are at work, a check ends without exceptions that nobody heard of."""
+    noise = []
+
+    async def trial() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: noise.append(told))
+        checking = asyncio.create_task(check_stores(["memory:"], Standing(), ["one_of_many_wins"], keys=1_000_000))
+        while len(asyncio.all_tasks()) < 16:  # noqa: ASYNC110 - there is nothing that tells of it
+            await asyncio.sleep(0)
+        checking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await checking
+        del checking
+        gc.collect()
+
+    asyncio.run(trial())
+    assert noise == []

@@ -177,7 +177,12 @@ class Trial:
 
     async def rival(self, calls: Iterable[Awaitable[T]]) -> list[T]:
         """All at once; the first exception of any is raised when all have ended."""
-        found = await bounded(asyncio.gather(*calls, return_exceptions=True), "the rivals")
+
+        async def together() -> list[T | BaseException]:
+            # Cancelled, Python 3.11's wait_for would leave a bare gather's exception for nobody to hear of.
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        found = await bounded(together(), "the rivals")
         for one in found:
             if isinstance(one, BaseException):
                 raise one
