@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.transaction import on_commit
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import sessionmaker
+from sqlalchemy.pool import QueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from tests.stores import django_kinds, joined_kinds
@@ -143,6 +146,45 @@ def test_another_process_that_writes_is_told(path, kind) -> None:
             transaction.complete(claimed(transaction), ANSWER, KEY, BODY)
     finally:
         other.close()
+        store.close()
+        engine.dispose()
+
+
+def test_a_hook_on_commit_may_begin_a_transaction_of_its_own(path) -> None:
+    """C8, R23: Django's hooks run when their transaction's turn is over, so neither they nor rivals wait for it."""
+    alias = django_kinds.alias_of("sqlite3", str(path))
+    store = django_kinds.Owned(alias, busy_timeout=timedelta(milliseconds=50))
+
+    def hook() -> None:
+        with store.transaction() as transaction:
+            found = transaction.claim(wish("other"))
+            django_kinds.write(transaction.connection, "other")
+            transaction.complete(found.ownership, ANSWER, KEY, BODY)
+
+    try:
+        store.apply_schema()
+        with store.transaction() as transaction:
+            own = claimed(transaction)
+            on_commit(hook, using=alias)
+            transaction.complete(own, ANSWER, KEY, BODY)
+        assert effects(path) == 1
+    finally:
+        store.close()
+
+
+def test_an_empty_pool_is_called_by_its_name(path) -> None:
+    """C8: where the engine's pool has no connection left, the refusal says so, and not that it rolled back."""
+    engine = create_engine(f"sqlite:///{path}", poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.01)
+    store = SqlalchemyStore(sessionmaker(engine))
+    try:
+        store.apply_schema()
+        with (
+            engine.connect(),
+            store.transaction() as transaction,
+            pytest.raises(StoreUnavailableError, match="pool gave no connection"),
+        ):
+            transaction.claim(wish())
+    finally:
         store.close()
         engine.dispose()
 

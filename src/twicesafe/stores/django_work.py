@@ -92,12 +92,17 @@ class DjangoWork:
 
     def commit(self) -> None:
         """See Work.commit. A hook of on_commit() that fails is logged by Django, and does not undo the answer."""
-        assert self._wrapper is not None
+        wrapper = self._wrapper
+        assert wrapper is not None
         assert self._atomic is not None
         atomic, self._atomic = self._atomic, None
-        self._wrapper.run_on_commit = [(*hook[:2], True) for hook in self._wrapper.run_on_commit]
+        hooks, wrapper.run_on_commit = wrapper.run_on_commit, []
         try:
             atomic.__exit__(None, None, None)
+            # A hook may take long, and may begin a transaction of its own: nobody's turn waits for it.
+            self._end_turn()
+            wrapper.run_on_commit = [(*hook[:2], True) for hook in hooks]
+            wrapper.run_and_clear_commit_hooks()
         except Exception as error:
             self._tell(error, "commit")
             raise

@@ -207,7 +207,9 @@ class SqliteKind:
         if isinstance(error, exc.DBAPIError):
             driver_error: Any = origin(error)
             return self._file.error(driver_error, statement, committing=statement == "commit")
-        if isinstance(error, exc.PendingRollbackError | exc.TimeoutError):
+        if isinstance(error, exc.TimeoutError):
+            return StoreUnavailableError(f"the engine's pool gave no connection, and nothing was changed: {error}")
+        if isinstance(error, exc.PendingRollbackError):
             return StoreUnavailableError(f"SQLite has rolled the transaction back by itself: {type(error).__name__}")
         return None
 
