@@ -88,6 +88,18 @@ else:
                 self._num_cancels_requested -= 1
                 self.cancel()
 
+        def _end(self, error: BaseException | None) -> None:
+            """For whoever has got hold of it by current_task(), and waits for its end."""
+            if self.done():
+                return
+            if error is None:
+                _Future.set_result(self, None)
+            elif isinstance(error, asyncio.CancelledError):
+                _Future.cancel(self)
+            else:
+                _Future.set_exception(self, error)
+                self._log_traceback = False
+
     def start(
         coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop, context: contextvars.Context
     ) -> asyncio.Task[None] | None:
@@ -100,8 +112,16 @@ else:
             task._go_on(awaited)  # noqa: SLF001
         except StopIteration:
             if task._must_cancel:  # noqa: SLF001
+                task._end(asyncio.CancelledError())  # noqa: SLF001
                 raise asyncio.CancelledError from None
+            if task._callbacks:  # noqa: SLF001
+                task._end(None)  # noqa: SLF001
+            else:
+                task._state = "FINISHED"  # noqa: SLF001
             return None
+        except BaseException as error:
+            task._end(error)  # noqa: SLF001
+            raise
         finally:
             if outer is not None:
                 _current[loop] = outer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -34,6 +35,34 @@ def test_what_never_waits_is_over_at_once():
         assert len(ran) == 2
         assert me not in ran
         assert asyncio.current_task() is me
+
+    asyncio.run(trial())
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError(), asyncio.CancelledError()])
+def test_who_waits_for_it_learns_of_its_end(error):
+    """R14, H1: a task that never waited is done, for its callbacks and for background tasks that wait for its end."""
+
+    async def trial():
+        told = []
+        seen = []
+
+        async def work(*, watched: bool) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            seen.append(task)
+            if watched:
+                task.add_done_callback(told.append)
+            if error is not None:
+                raise error
+
+        for watched in (True, False):
+            with nullcontext() if error is None else pytest.raises(type(error)):
+                assert await start(work(watched=watched)) is None
+        async with asyncio.timeout(30):
+            await asyncio.wait(seen)
+        assert told == seen[:1]
+        assert [task.cancelled() for task in seen] == [isinstance(error, asyncio.CancelledError)] * 2
 
     asyncio.run(trial())
 
