@@ -192,3 +192,21 @@ def test_who_takes_no_more_of_a_large_answer_leaves_it_in_doubt(mysql_place, kin
         await store.aclose()
 
     asyncio.run(trial())
+
+
+@KIND
+def test_a_read_has_no_more_patience_than_its_store(mysql_place, kind) -> None:
+    """R23, B6: with a time-out below 5 s a read says that a transaction is under way, and costs no connection."""
+
+    async def trial() -> None:
+        store = as_async(mysql_place.store(timeout=timedelta(seconds=2)))
+        await store.apply_schema()
+        async with store.transaction() as transaction:
+            own = await won(transaction, effects=TRANSACTIONAL)
+            with pytest.raises(StoreUnavailableError, match="under way"):
+                await store.read(own.digest)
+            await transaction.complete(own, ANSWER, KEY, BODY)
+        assert (await store.read(own.digest)).record.response == ANSWER
+        await store.aclose()
+
+    asyncio.run(trial())

@@ -63,7 +63,7 @@ class AsyncmyStore(AsyncMysqlStore):
     ) -> None:
         url = without_password(database) if isinstance(database, str) else "mysql://..."
         connections = AsyncmyConnections(database, url, pool_size, seconds(timeout))
-        super().__init__(connections, queries(now_sql), url)
+        super().__init__(connections, queries(now_sql), url, seconds(timeout))
 
 
 class AsyncmyConnections:

@@ -17,7 +17,7 @@ from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
 from twicesafe.stores.contract import AsyncTransaction, Swept
 from twicesafe.stores.mysql import AGAIN, ROUNDS, Failure, Reply, fitting, statements_of, stopped, store_error
-from twicesafe.stores.sql.mysql_leased import MysqlSteps
+from twicesafe.stores.sql.mysql_leased import READ_PATIENCE, MysqlSteps
 from twicesafe.stores.sql.mysql_transactional import MysqlTransactionSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
@@ -60,11 +60,11 @@ class AsyncMysqlStore:
 
     transactional = True
 
-    def __init__(self, connections: AsyncConnections, sql: Queries, url: str) -> None:
+    def __init__(self, connections: AsyncConnections, sql: Queries, url: str, timeout: float) -> None:
         self._connections: Final = connections
         self._sql: Final = sql
         self._url: Final = url
-        self._steps: Final = MysqlSteps(sql)
+        self._steps: Final = MysqlSteps(sql, min(READ_PATIENCE, int(timeout / 2)))
         self._cleanings: set[asyncio.Task[None]] = set()
 
     # --- the exchange -------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
 from twicesafe.stores.contract import Swept, Transaction
 from twicesafe.stores.mysql import AGAIN, ROUNDS, Failure, Reply, fitting, statements_of, stopped, store_error
-from twicesafe.stores.sql.mysql_leased import MysqlSteps
+from twicesafe.stores.sql.mysql_leased import READ_PATIENCE, MysqlSteps
 from twicesafe.stores.sql.mysql_transactional import MysqlTransactionSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
@@ -54,11 +54,11 @@ class MysqlStore:
 
     transactional = True
 
-    def __init__(self, connections: Connections, sql: Queries, url: str) -> None:
+    def __init__(self, connections: Connections, sql: Queries, url: str, timeout: float) -> None:
         self._connections: Final = connections
         self._sql: Final = sql
         self._url: Final = url
-        self._steps: Final = MysqlSteps(sql)
+        self._steps: Final = MysqlSteps(sql, min(READ_PATIENCE, int(timeout / 2)))
 
     # --- the exchange -------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class PymysqlStore(MysqlStore):
     ) -> None:
         url = without_password(database) if isinstance(database, str) else "mysql://..."
         connections = PymysqlConnections(database, url, pool_size, seconds(timeout))
-        super().__init__(connections, queries(now_sql), url)
+        super().__init__(connections, queries(now_sql), url, seconds(timeout))
 
 
 class PymysqlConnections:

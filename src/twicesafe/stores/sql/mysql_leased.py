@@ -17,7 +17,7 @@ from twicesafe.stores.steps import Batch, Rows, Statement, Steps
 R = TypeVar("R")
 
 READ_PATIENCE: Final = 5
-"""Seconds that a read waits for a transaction with its key."""
+"""Seconds that a read waits for a transaction with its key, at most."""
 
 _EPOCH: Final = COLUMNS.index("epoch")
 _STATE: Final = COLUMNS.index("state")
@@ -27,8 +27,9 @@ _ENDED_AS: Final = {"hold_stale": RecordState.UNKNOWN, "settle_answered": Record
 class MysqlSteps(SqlSteps):
     """Every method of the leased way, as steps."""
 
-    def __init__(self, sql: Queries) -> None:
+    def __init__(self, sql: Queries, patience: int = READ_PATIENCE) -> None:
         super().__init__(sql)
+        self._patience = patience
         self._after = b""
         """How far the sweep for stale claims has come."""
 
@@ -63,10 +64,10 @@ class MysqlSteps(SqlSteps):
     def read(self, digest: bytes) -> Steps[Found]:
         """See Store.read."""
         sql = self._sql
-        row = (yield Batch((lock(sql, digest, READ_PATIENCE), sql("look", digest=digest), sql("unlock"))))[0]
+        row = (yield Batch((lock(sql, digest, self._patience), sql("look", digest=digest), sql("unlock"))))[0]
         if row[WIDTH + 1] != MINE:
             raise StoreUnavailableError(
-                f"a transaction with this key is under way, and has not ended within {READ_PATIENCE} s: read again"
+                f"a transaction with this key is under way, and has not ended within {self._patience} s: read again"
             )
         return Found(to_record(row), row[WIDTH])
 
