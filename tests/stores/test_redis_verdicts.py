@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.servers.redis import RedisServer
-from tests.stores.claims import ANSWER, HEAD, OTHER_REQUEST, REQUEST
+from tests.stores.claims import ANSWER, BODY, HEAD, KEY, OTHER_REQUEST, REQUEST, wish
 from tests.stores.redis_kinds import new_prefix
 from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.lifecycle import Standing, standing
@@ -59,6 +59,23 @@ def test_every_answer_is_the_memory_stores(redis_server: RedisServer, seed: int)
         seen.add((step, shown(told[0])[:1]))
     assert len(seen) >= 14, seen
     stores[1].close()
+
+
+def test_what_is_refused_shortens_no_ones_answer(redis_server: RedisServer) -> None:
+    """B4, I3: a late completion, a repeated one and a settlement that is refused, all with the very same body and a
+    shorter retention, leave the recorded body as long as it was to last."""
+    prefix = new_prefix()
+    store = RedisStore(redis_server.url, prefix=prefix)
+    late, own = [won.ownership for won in (store.claim(wish(lease_us=1)), store.claim(wish())) if type(won) is Claimed]
+    store.complete(own, ANSWER, KEY, BODY)
+    with redis_server.client() as client:
+        [body] = client.keys(f"{prefix}*:*")
+        with pytest.raises(LeaseLostError):
+            store.complete(late, ANSWER, KEY, 1)
+        store.complete(own, ANSWER, KEY, 1)
+        assert not store.settle(own.digest, own.epoch, ANSWER, KEY, 1)
+        assert client.pttl(body) > BODY / 2000
+    store.close()
 
 
 STEP_NAMES = ["time", "claim", "claim", "claim", "renew", "start_answer", "complete", "release", "hold", "settle"]

@@ -146,20 +146,21 @@ class RedisSteps:
 
     def complete(self, own: Ownership, response: StoredResponse, key_us: Micros, body_us: Micros) -> Asking[None]:
         """See Session.complete. A body that goes before its record is in its key before the record says so."""
-        place, tail = yield from self._placed(own.digest, response.body, key_us, body_us)
+        place, tail = yield from self._placed(own.digest, ownership(own), response.body, key_us, body_us)
         words = (*answer(response), place, tail, b"%d" % key_us, b"%d" % body_us)
         yield from self._owners(scripts.COMPLETE, own, *words)
 
     def _placed(
-        self, digest: bytes, body: bytes | None, key_us: Micros, body_us: Micros
+        self, digest: bytes, writer: bytes, body: bytes | None, key_us: Micros, body_us: Micros
     ) -> Asking[tuple[bytes, bytes]]:
-        """Where the body is, and what stands for it in the record."""
+        """Where the body is, and what stands for it in the record. Nobody else's, and none that lasts otherwise, has
+        its name: a write that is refused afterwards has touched no other."""
         if body is None or body_us < 1:
             return NO_BODY, b""
         if body_us >= key_us:
             return AT_THE_END, body
-        body_id = blake2b(body, digest_size=BODY_ID).digest()
         lasts = b"%d" % (body_us // 1000 + MARGIN_MS)
+        body_id = blake2b(body, digest_size=BODY_ID, key=writer + lasts).digest()
         words = (b"SET", self._body_name(digest, body_id), body, b"PX", lasts)
         # Whether it stands matters to nobody until the record says that it does.
         yield Ask(self.name(digest), None, words, writes=False)
@@ -193,7 +194,7 @@ class RedisSteps:
         """See Store.settle."""
         if response is None:
             return (yield self._ask(scripts.SETTLE, digest, epoch(number))) is not None
-        place, tail = yield from self._placed(digest, response.body, key_us, body_us)
+        place, tail = yield from self._placed(digest, epoch(number), response.body, key_us, body_us)
         words = (epoch(number), *answer(response), place, tail, b"%d" % key_us, b"%d" % body_us)
         return (yield self._ask(scripts.SETTLE, digest, *words)) is not None
 
