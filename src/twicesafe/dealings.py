@@ -171,7 +171,7 @@ class Dealings:
 
     async def _over(self) -> None:
         """There is a result."""
-        if self._visible is not None:
+        if self._visible is not None and self._result is not FORWARD:
             self._visible.set()
         if self._ran_at:
             self._note_duration()

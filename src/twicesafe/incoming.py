@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
+from twicesafe.core.steps import FORWARD
 from twicesafe.dealings import Dealings
 
 ASGIScope: TypeAlias = MutableMapping[str, Any]
@@ -33,6 +34,8 @@ class Incoming(Dealings):
     _size = 0
     _early: deque[Message] | None = None
     """Messages that came before the application asked for them."""
+    _sent = False
+    """Whether the application's own answer has been passed on to its end."""
     _told = False
     """Whether the application was told of a hang-up while the exchange was open."""
     _watch: asyncio.Task[None] | asyncio.TimerHandle | None = None
@@ -59,7 +62,8 @@ class Incoming(Dealings):
             message = await self._receive()
             self._count(message, self.operation.policy.body_limit)
             return message
-        if self._result is None:
+        if self._result is None or (self._result is FORWARD and not self._sent):
+            # Frameworks end an answer of theirs at once when they are told of a hang-up: it has to have left before.
             visible = self._visible = self._visible or asyncio.Event()
             await visible.wait()
             if self._result is None:
@@ -104,6 +108,11 @@ class Incoming(Dealings):
             elif body:
                 parts.append(body)
             self._whole = not message.get("more_body", False)
+
+    def _has_sent(self) -> None:
+        self._sent = True
+        if self._visible is not None:
+            self._visible.set()
 
     def _stop_watching(self) -> None:
         if self._watch is not None:

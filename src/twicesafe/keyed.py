@@ -201,6 +201,7 @@ class KeyedRequest(Incoming):
             await self._advance(Raised(error, self.entered, self._told))
         result = self._result
         assert result is not None
+        self._has_sent()
         if self._state is _DROPPING and type(result) is Answer:
             await self._forward(
                 {"type": "http.response.start", "status": result.status, "headers": list(result.headers)},
@@ -266,6 +267,7 @@ class KeyedRequest(Incoming):
         else:
             self._state = _FORWARDING
             await self._forward(start, message)
+            self._has_sent()
 
     async def _take(self, start: Message, message: Message) -> None:
         """One more piece of an answer that is held back."""
@@ -303,6 +305,8 @@ class KeyedRequest(Incoming):
         assert self._start is not None and self._held is not None
         held, self._held = self._held, []
         await self._forward(self._start, *held, last)
+        if self._state is _FORWARDING:
+            self._has_sent()
 
     async def _pass_on(self, message: Message) -> None:
         state = self._state
@@ -327,6 +331,7 @@ class KeyedRequest(Incoming):
                 self._state = _FORWARDING
                 self._stop_watching()
                 await self._advance(Responded(capture.status, capture.headers, capture.kept, self.entered))
+                self._has_sent()
         elif self._detached:
             if not capture.recordable:
                 self._show_hang_up()
