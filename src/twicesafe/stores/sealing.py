@@ -71,7 +71,8 @@ class Sealing:
                 raise SealBrokenError("a stored answer was changed: no header line has such a name")
             return response
         place = _place(digest, epoch)
-        lines, how = headers[1:], (COMPRESSED,)
+        lines = headers[1:]
+        how: tuple[int, ...] = (COMPRESSED,)
         if headers[0][1]:
             how = ENCRYPTED, COMPRESSED | ENCRYPTED
             lines = unpack_headers(self._open(headers[0][1], b"headers" + place, how))
