@@ -15,6 +15,7 @@ import asyncmy
 from asyncmy.cursors import Cursor
 from asyncmy.errors import MySQLError
 
+from twicesafe.stores.deadlines import Deadlines
 from twicesafe.stores.mysql import (
     Failure,
     Reply,
@@ -76,6 +77,7 @@ class AsyncmyConnections:
         self._url = url
         self._pool_size = pool_size
         self._timeout = timeout
+        self._deadlines = Deadlines(timeout)
         self._opening = asyncio.Lock()
         self._turns = asyncio.Semaphore(pool_size if isinstance(database, str) else database.maxsize)
         """First come, first served. asyncmy's own pool lets whoever gives back and takes again go first, for ever."""
@@ -90,7 +92,7 @@ class AsyncmyConnections:
         """See AsyncConnections.acquire."""
         connection, turn = None, False
         try:
-            async with asyncio.timeout(self._timeout):
+            with self._deadlines.wait():
                 turn = await self._turns.acquire()
                 pool = self._pool or await self._open()
                 connection = await pool.acquire()
@@ -161,7 +163,7 @@ class AsyncmyConnections:
         if len(text) >= self.largest(connection):
             raise too_large()
         cursor = connection.cursor(Cursor)
-        async with asyncio.timeout(self._timeout):
+        with self._deadlines.wait():
             await cursor.execute(text)
             while True:
                 reply.take(await cursor.fetchall() if cursor.description else (), cursor.lastrowid, cursor.rowcount)

@@ -18,6 +18,7 @@ from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from twicesafe.errors import StoreUnavailableError
+from twicesafe.stores.deadlines import Deadlines
 from twicesafe.stores.postgresql import (
     CHANNEL,
     DEFAULT_POOL_SIZE,
@@ -35,6 +36,7 @@ from twicesafe.stores.postgresql_async import AsyncPostgresqlStore
 from twicesafe.stores.postgresql_sync import PostgresqlStore
 from twicesafe.stores.sql.statements import Placeholder
 from twicesafe.stores.steps import Rows, Statement
+from twicesafe.stores.undisturbed import undisturbed
 
 __all__ = ["AsyncPsycopgStore", "PsycopgStore"]
 
@@ -222,6 +224,7 @@ class AsyncPsycopgConnections(_Psycopg):
         self._pool = None if isinstance(database, str) else database
         self._opening = asyncio.Lock()
         self._puttings: set[asyncio.Task[None]] = set()
+        self._deadlines = Deadlines(timeout)
 
     async def acquire(self) -> Any:
         """See AsyncConnections.acquire."""
@@ -263,10 +266,7 @@ class AsyncPsycopgConnections(_Psycopg):
 
     async def release(self, connection: Any) -> None:
         """See AsyncConnections.release. The pool may have to wait for its own lock, and would lose what it is given."""
-        task = asyncio.ensure_future(self._put(connection))
-        self._puttings.add(task)
-        task.add_done_callback(self._puttings.discard)
-        await asyncio.shield(task)
+        await undisturbed(self._put(connection), self._puttings)
 
     async def _put(self, connection: Any) -> None:
         pool = self._pool
@@ -280,7 +280,7 @@ class AsyncPsycopgConnections(_Psycopg):
     async def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
         """See AsyncConnections.send. Whatever row factory the connection has, the store reads tuples."""
         cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
-        async with asyncio.timeout(self._timeout):
+        with self._deadlines.wait():
             if before:
                 async with connection.pipeline():
                     for first in before:
