@@ -11,7 +11,7 @@ from tests.servers.redis import RedisServer, until
 from tests.stores.claims import ANSWER, BODY, HEAD, KEY, digest_of, wish
 from tests.stores.postgresql_kinds import as_async, complete, won
 from tests.stores.redis_kinds import KINDS, new_prefix
-from twicesafe.errors import StoreUnavailableError
+from twicesafe.errors import StoreError, StoreUnavailableError
 
 KIND = pytest.mark.parametrize("kind", KINDS)
 
@@ -83,5 +83,47 @@ def test_few_rights_suffice(kind: str) -> None:
             with pytest.raises(StoreUnavailableError, match="NOPERM"):
                 await foreign.claim(wish())
             await foreign.aclose()
+
+    asyncio.run(trial())
+
+
+@KIND
+@pytest.mark.parametrize("keeps", [0.1, 0.25, 0.6])
+def test_a_damaged_record_is_told_and_lets_nothing_run(redis_server: RedisServer, kind: str, keeps: float) -> None:
+    """I1, K: a record that was cut short is an error that says what to do, and is never taken for no record."""
+
+    async def trial() -> None:
+        prefix = new_prefix()
+        store = opened(kind, redis_server.url, prefix=prefix)
+        own = await won(store)
+        await complete(store, own)
+        with redis_server.client() as client:
+            name = f"{prefix}{{{own.digest.hex()}}}"
+            value = client.get(name)
+            client.set(name, value[: int(len(value) * keeps)])
+            before = client.get(name)
+            with pytest.raises(StoreError):
+                await store.claim(wish())
+            with pytest.raises(StoreError):
+                await store.read(own.digest)
+            assert client.get(name) == before
+        await store.aclose()
+
+    asyncio.run(trial())
+
+
+@KIND
+def test_a_sweep_passes_by_what_only_looks_like_a_record(redis_server: RedisServer, kind: str) -> None:
+    """R27: names of the same shape that are no digests end no sweep."""
+
+    async def trial() -> None:
+        prefix = new_prefix()
+        store = opened(kind, redis_server.url, prefix=prefix)
+        with redis_server.client() as client:
+            client.set(f"{prefix}{{{'z' * 64}}}", "somebody else's")
+            while (await store.settle_stale()).more:
+                pass
+            assert client.get(f"{prefix}{{{'z' * 64}}}") == b"somebody else's"
+        await store.aclose()
 
     asyncio.run(trial())

@@ -5,6 +5,7 @@ releases, and another layout has another version in its first byte.
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Final, NamedTuple
 
 from twicesafe.core.claims import Claim
@@ -105,9 +106,19 @@ def answer(response: StoredResponse) -> tuple[bytes, bytes]:
 
 
 def unpack(digest: bytes, value: bytes, now: Instant) -> Kept:
-    """The record that `value` is at `now`: a body whose retention has ended is not in it."""
-    if value[0] != VERSION:
+    """The record that `value` is at `now`, without a body whose retention has ended. StoreError for a damaged one."""
+    if value[:1] and value[0] != VERSION:
         raise StoreError("the record in Redis was written by a newer release of twicesafe: upgrade this one")
+    try:
+        return _unpack(digest, value, now)
+    except (StructError, LookupError, UnicodeDecodeError, ValueError) as error:
+        raise StoreError(
+            f"the record {digest.hex()[:8]}... in Redis is damaged, so nothing runs under its key: find out what wrote "
+            "to it, and delete it once its outcome is known"
+        ) from error
+
+
+def _unpack(digest: bytes, value: bytes, now: Instant) -> Kept:
     (
         _, state, effects, number, owner, created_at, lease_until, key_until, body_until,
         status, said_length, headers_length, place,
@@ -123,8 +134,11 @@ def unpack(digest: bytes, value: bytes, now: Instant) -> Kept:
         else:
             parts.append(value[at : at + length])
             at += length
+    if at != headers_at or len(value) < body_at:
+        raise ValueError("lengths do not agree")
     scope, operation, hint, fingerprint, request, point, data = parts
-    assert scope is not None and operation is not None and hint is not None and fingerprint is not None
+    if scope is None or operation is None or hint is None or fingerprint is None:
+        raise ValueError("a part is missing")
     body = value[body_at:] if place == AT_THE_END and now < body_until else None
     record = Record(
         digest, scope.decode("utf-8", "surrogatepass"), operation.decode("utf-8", "surrogatepass"), hint.decode(),

@@ -231,7 +231,11 @@ class RedisSteps:
         return Swept(settled, more=True)
 
     def _end_stale(self, name: bytes, before: Callable[[Record], Asking[None]] | None) -> Asking[int]:
-        digest = bytes.fromhex(name[len(self._prefix) + 1 : -1].decode())
+        try:
+            digest = bytes.fromhex(name[len(self._prefix) + 1 : -1].decode("ascii"))
+        except ValueError:
+            # Somebody else's, that looks alike.
+            return 0
         found = yield self._ask(scripts.STALE, digest, writes=False)
         if found is None:
             return 0
