@@ -6,8 +6,6 @@
 130, 143  interrupted by SIGINT or SIGTERM; whatever was started has been ended
 """
 
-# ruff: noqa: FBT001, FBT002 - a parameter is how typer spells an option
-
 from __future__ import annotations
 
 import sys

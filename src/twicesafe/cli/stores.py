@@ -1,7 +1,5 @@
 """`twicesafe stores`."""
 
-# ruff: noqa: FBT002 - a parameter is how typer spells an option
-
 from __future__ import annotations
 
 import asyncio
