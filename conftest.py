@@ -10,9 +10,17 @@ from typing import Any
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
+from twicesafe.client._left_open import LEFT_OPEN
+from twicesafe.client.budgets import OF_THIS_PROCESS
+
+pytest_plugins = ["tests.collecting"]
+
 
 def enter(namespace: dict[str, Any]) -> None:
-    """Begin a document: it may write files."""
+    """Begin a document: it may write files, its functions are those of a program, and no other has sent anything."""
+    LEFT_OPEN.known.clear()
+    OF_THIS_PROCESS.spent.clear()
+    namespace["__name__"] = "__main__"
     namespace["_home"] = Path.cwd()
     namespace["_folder"] = TemporaryDirectory(prefix="twicesafe-docs-")
     os.chdir(namespace["_folder"].name)
@@ -24,9 +32,14 @@ def leave(namespace: dict[str, Any]) -> None:
     namespace["_folder"].cleanup()
 
 
+FRAMEWORKS = [f"docs/frameworks/{name}.md" for name in ("falcon", "flask", "wsgi")]
+"""Those whose example runs beside others in one process."""
+
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
-    patterns=["README.md", "docs/*.md", "docs/stores/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/stores/*.md", *FRAMEWORKS],
+    # Its examples are tests of pytest's, which run in a pytest of their own: tests/testing/test_documents.py.
+    exclude="docs/testing.md",
     setup=enter,
     teardown=leave,
 ).pytest()

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/protocol.md from the code, between marks, so that neither can say what the other does not.
+"""Writes the tables of the documents from code and data, between marks, so that none says what the other does not.
 
 python scripts/make_tables.py
 """
@@ -6,21 +6,26 @@ python scripts/make_tables.py
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import Final
+from textwrap import fill
+from typing import Any, Final
 
+from twicesafe.conformance.profiles import profiles as checked
+from twicesafe.conformance.scores import EVERY, Level, demands, harm, needs
+from twicesafe.conformance.trials import ALL as TRIALS
 from twicesafe.core.fingerprint import GivenFingerprint
 from twicesafe.core.lifecycle import TRANSITIONS, Event, Standing, Verdict, decide, standing
 from twicesafe.core.policy import Policy
 from twicesafe.core.problems import PROBLEMS
+from twicesafe.core.profiles import AXES, profiles
 from twicesafe.core.record import Effects, Record, RecordState, StoredResponse
 from twicesafe.core.replay import HOP_BY_HOP, PER_EXCHANGE
 
-TARGET: Final = Path(__file__).parents[1] / "docs" / "protocol.md"
+DOCS: Final = Path(__file__).parents[1] / "docs"
 
 NOW: Final = 1_000_000
 SOON: Final = NOW + 1
@@ -41,6 +46,33 @@ ANSWERS: Final = {
     Verdict.UNKNOWN: "`outcome-unknown`",
     Verdict.MISMATCH: "`key-reused`",
 }
+
+
+FACTS: Final = {
+    "carrier": "the key stands in",
+    "key": "a key is",
+    "methods": "methods",
+    "required": "a key is required",
+    "empty": "an empty key",
+    "namespace": "a key belongs to",
+    "comparison": "the same request",
+    "window": "remembered for",
+    "stored": "stored",
+    "duplicates": "who asks again",
+    "mismatch": "another request",
+    "in_flight": "in the meantime",
+    "replay": "a replay says",
+    "echo": "answers echo the key",
+    "directive": "problems say in",
+    "result": "answers say in",
+    "first_sent": "first sent",
+}
+"""What a reader calls the facts of a profile."""
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Prose at the width of the code."""
+    return fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -140,6 +172,8 @@ def yes(value: bool) -> str:  # noqa: FBT001 - a word for a truth value
 
 def shown(value: object) -> str:
     """A default as a reader writes it."""
+    if value is None:
+        return "not set"
     if isinstance(value, bool):
         return yes(value)
     if isinstance(value, IntEnum):
@@ -152,27 +186,163 @@ def shown(value: object) -> str:
     if isinstance(value, tuple):
         names = getattr(value, "_fields", ())
         return ", ".join(f"{name} {shown(part) or 'none'}" for name, part in zip(names, value, strict=False)) or "none"
-    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else f"{value}"
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else f"{value}" or "none"
 
 
-TABLES: Final[dict[str, Callable[[], str]]] = {
-    "transitions": transitions,
-    "decisions": decisions,
-    "problems": problems,
-    "policy": policy,
-    "headers": headers,
+def fact_shown(axis: str, fact: Mapping[str, Any]) -> str:
+    """What a fact says, in a few words."""
+    match axis:
+        case "carrier":
+            return f"JSON member `{fact['json']}`" if "json" in fact else f"`{fact['header']}`"
+        case "key":
+            return _key(fact)
+        case "methods":
+            return ", ".join(fact["only"])
+        case "required" | "echo":
+            return "yes"
+        case "empty":
+            return "is none"
+        case "namespace":
+            return "its operation"
+        case "comparison":
+            compared = {"raw": "equal bytes", "json": "an equal JSON value", "address": "any body"}[fact["by"]]
+            return compared + "".join(f", equal `{name}`" for name in fact.get("headers", ()))
+        case "window":
+            return _time(fact)
+        case "stored":
+            return _stored(fact)
+        case "duplicates":
+            return "is refused, 409"
+        case "mismatch" | "in_flight":
+            return str(fact["status"])
+        case "replay":
+            return f"`{fact['marker']}: true`"
+        case "first_sent":
+            return f"`{fact['header']}`, within {_time(fact)}"
+        case _:
+            return f"`{fact['header']}`"
+
+
+def _key(fact: Mapping[str, Any]) -> str:
+    if "syntax" in fact:
+        return "a UUID"
+    least, most, marks = fact.get("min", 1), fact.get("max", 255), fact.get("punctuation")
+    text = f"{least} to {most} characters"
+    if marks is not None and len(marks) < 10:
+        text += ": letters, digits" + "".join(", blank" if mark == " " else f", `{mark}`" for mark in marks)
+    return text
+
+
+def _time(fact: Mapping[str, Any]) -> str:
+    for unit, short in (("minutes", "min"), ("hours", "h"), ("days", "d")):
+        if unit in fact:
+            return f"{fact[unit]:,} {short}"
+    raise KeyError(fact)
+
+
+def _stored(fact: Mapping[str, Any]) -> str:
+    parts = []
+    if "released" in fact:
+        parts.append(", ".join(fact["released"]) + " (released)")
+    if "rerun" in fact:
+        parts.append(", ".join(fact["rerun"]) + " (run again)")
+    return "all but " + " and ".join(parts) if parts else "all"
+
+
+def profile_summary() -> str:
+    """One row for each profile. What a profile does not say is the library's default."""
+    axes = ("carrier", "key", "methods", "window", "stored", "mismatch", "in_flight")
+    rows = (
+        [f"[`{name}`](#{name})", row["title"], *(fact_shown(axis, row[axis]) if axis in row else "" for axis in axes)]
+        for name, row in profiles().items()
+    )
+    return table(["profile", "of", *(FACTS[axis] for axis in axes)], rows)
+
+
+def profile_details() -> str:
+    """Each profile with its facts, their sources, and what it leaves out."""
+    return "\n\n".join(_detail(name, row) for name, row in profiles().items())
+
+
+def _detail(name: str, row: Mapping[str, Any]) -> str:
+    parts = [f"### {name}", f"{row['title']}."]
+    if "unsafe" in row:
+        parts.append(wrapped(f"**Unsafe.** {row['unsafe']}"))
+    parts.append(table(["fact", "here", "because"], _facts(row)))
+    if "not_reproduced" in row:
+        parts.append(
+            "\n".join(["Not reproduced:", "", *(wrapped(f"- {text}", "  ") for text in row["not_reproduced"])])
+        )
+    return "\n\n".join(parts)
+
+
+def _facts(row: Mapping[str, Any]) -> Iterable[list[str]]:
+    for axis in AXES:
+        if axis in row:
+            fact = row[axis]
+            why = f"[{fact['from']}]({row['sources'][fact['from']]})" if "from" in fact else f"chosen: {fact['chosen']}"
+            if "note" in fact:
+                why += f": {fact['note']}"
+            yield [FACTS[axis], fact_shown(axis, fact), why]
+
+
+def trials() -> str:
+    """Everything that a check tries."""
+    titles = {one.name: one.title for one in TRIALS}
+    rows = (
+        [f"`{name}`", titles[name], harm(name), f"`{needs(name)}`" if needs(name) else ""] for name in demands(EVERY)
+    )
+    return table(["trial", "what it asks of a target", "what a failure means for users", "needs"], rows)
+
+
+def scored() -> str:
+    """What each profile makes of the trials."""
+    every = [name for name, demand in demands(EVERY).items() if demand.level is Level.REQUIRED]
+    rows = [["every profile", *_levels(EVERY, every)]]
+    for name, profile in checked().items():
+        own = [trial for trial, demand in demands(name).items() if demand.profile == name]
+        if own:
+            rows.append([f"`{name}`<br>{profile.title}", *_levels(name, own)])
+    return table(["profile", "requires", "does otherwise"], rows)
+
+
+def _levels(name: str, trials: Iterable[str]) -> tuple[str, str]:
+    found = {trial: demands(name)[trial] for trial in trials}
+    required, different = (
+        [
+            f"`{trial}`" + (f": {demand.says} ([{demand.source.name}]({demand.source.url}))" if demand.says else "")
+            for trial, demand in found.items()
+            if demand.level is level and demand.source is not None
+        ]
+        for level in (Level.REQUIRED, Level.DIFFERENT)
+    )
+    return ("<br>" if name != EVERY else ", ").join(required), "<br>".join(different)
+
+
+PAGES: Final[dict[Path, dict[str, Callable[[], str]]]] = {
+    DOCS / "protocol.md": {
+        "transitions": transitions,
+        "decisions": decisions,
+        "problems": problems,
+        "policy": policy,
+        "headers": headers,
+    },
+    DOCS / "check.md": {"trials": trials, "scored": scored},
+    DOCS / "profiles.md": {"summary": profile_summary, "details": profile_details},
 }
 
 
-def filled(text: str) -> str:
-    """`text` with every table written anew; each has its place exactly once."""
-    for name, make in TABLES.items():
+def filled(page: Path) -> str:
+    """The page's text with every table written anew; each has its place exactly once."""
+    text = page.read_text(encoding="utf-8")
+    for name, make in PAGES[page].items():
         places = re.findall(rf"<!-- made: {name} -->\n.*?<!-- end -->", text, re.DOTALL)
         if len(places) != 1:
-            raise SystemExit(f"the table {name!r} has {len(places)} places in {TARGET.name}, not one")
+            raise SystemExit(f"the table {name!r} has {len(places)} places in {page.name}, not one")
         text = text.replace(places[0], f"<!-- made: {name} -->\n\n{make()}\n\n<!-- end -->")
     return text
 
 
 if __name__ == "__main__":
-    TARGET.write_text(filled(TARGET.read_text(encoding="utf-8")), encoding="utf-8")
+    for target in PAGES:
+        target.write_text(filled(target), encoding="utf-8")

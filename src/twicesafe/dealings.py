@@ -1,27 +1,28 @@
 """One exchange's dealings with its store, under asyncio: performs what is wanted, and tells what came of it.
 
-All decisions are core.exchange's; the application and its server are keyed's.
+All decisions are core.exchange's; the application and its server are keyed's. What waits for nothing is exchanging's;
+what does is written a second time in blocking.dealings, because code for both would cost every request more calls.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, MutableMapping
+from inspect import isawaitable
 from time import perf_counter_ns
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from twicesafe.core.capture import Responded
 from twicesafe.core.claims import Claim, Claimed, Existing
-from twicesafe.core.exchange import exchange
 from twicesafe.core.plain import REPLAYED_NOTICE, plain_replay
 from twicesafe.core.policy import Operation
+from twicesafe.core.rebuilding import not_rebuilt, rebuilt, to_rebuild
 from twicesafe.core.record import Effects, Ownership, StoredResponse
 from twicesafe.core.steps import (
     FORWARD,
     Begin,
     Commit,
     Complete,
-    Exchange,
     Flow,
     Hold,
     Notice,
@@ -34,7 +35,8 @@ from twicesafe.core.steps import (
     Wait,
 )
 from twicesafe.errors import StoreError
-from twicesafe.observe import Event, Observer, tell
+from twicesafe.exchanging import Exchanges, Exchanging
+from twicesafe.observe import Observer
 from twicesafe.renewals import Renewals
 from twicesafe.stores.contract import AsyncStore, AsyncTransaction
 
@@ -43,37 +45,24 @@ EnteredOf: TypeAlias = Callable[[MutableMapping[str, Any], int], bool | None]
 cannot be told; False only where it is certain, because the key is then free for another run."""
 
 
-USUAL_AT_MOST: Final = 1000
-"""Operations whose usual time is remembered: their names may come from paths, which strangers make up."""
-
-
-class Shared:
+class Shared(Exchanges):
     """What the requests of one middleware have in common."""
 
-    __slots__ = ("entered", "observer", "renewals", "running", "store", "usual")
+    __slots__ = ("entered", "renewals", "running", "store")
 
     def __init__(self, store: AsyncStore, observer: Observer, entered: EnteredOf) -> None:
+        super().__init__(observer)
         self.store = store
-        self.observer = observer
         self.entered = entered
         self.renewals = Renewals(store, self._lease_lost)
         self.running: set[asyncio.Task[None]] = set()
-        self.usual: dict[str, int] = {}
-        """Microseconds that an operation usually takes, a moving average: what a duplicate is told to wait."""
-
-    def _lease_lost(self, own: Ownership) -> None:
-        tell(self.observer, Event("lease.lost", "", own.digest.hex()[:8], loud=True))
 
 
-class Dealings:
+class Dealings(Exchanging):
     """What KeyedRequest is built on."""
 
+    _shared: Shared
     # On the class, so that a request pays for what it uses only.
-    _claim: Claim | None = None
-    _exchange: Exchange | None = None
-    """Begun where something is for it to decide; until then all went as in core.plain."""
-    _own: Ownership | None = None
-    """The claim that is won and not settled yet."""
     _transaction: AsyncTransaction | None = None
     """The one that is open."""
     _result: Result | None = None
@@ -81,7 +70,6 @@ class Dealings:
     """Set once the application may know of a hang-up."""
     _loop: asyncio.AbstractEventLoop | None = None
     """Once the work has waited for something: what never waits needs no renewal, and no duplicate meets it."""
-    _ran_at = 0
 
     def __init__(self, shared: Shared, operation: Operation) -> None:
         self._shared = shared
@@ -104,7 +92,7 @@ class Dealings:
         self._ran_at = perf_counter_ns()
         if self._transaction is None:
             assert self._claim is not None
-            self._shared.renewals.watch(own, self._claim.lease_us, loop)
+            self._shared.renewals.watch(own, self._claim.lease_us, self.operation.policy.renewed_us, loop)
 
     def _forget(self) -> None:
         own = self._own
@@ -126,12 +114,12 @@ class Dealings:
             await self.close()
             raise
         if type(found) is Claimed:
-            self._own = found.ownership
+            self._own, self._found = found.ownership, found
             if self._loop is not None:
                 self._watch_over(found.ownership, self._loop)
             if found.previous is None:
                 return True
-        answer = plain_replay(found)
+        answer = plain_replay(found, self.operation.policy)
         if answer is None:
             return await self._take_up(found, None)
         self._tell(REPLAYED_NOTICE)
@@ -140,10 +128,7 @@ class Dealings:
 
     async def _take_up(self, found: object, error: StoreError | None) -> bool:
         """The claim has come to this, which is for the exchange. Whether to run."""
-        claim = self._claim
-        assert claim is not None
-        self._exchange = exchange(claim, self.operation.policy, self._shared.usual.get(claim.operation, 0))
-        next(self._exchange)
+        self._begin()
         return await self._advance(found, error) is not None
 
     async def _recorded(self, own: Ownership, answer: StoredResponse, entered: bool | None) -> bool:  # noqa: FBT001 - as it stands in Responded
@@ -178,16 +163,6 @@ class Dealings:
         self._forget()
         if self._transaction is not None:
             await self.close()
-
-    def _going(self) -> Exchange:
-        """The exchange, at the step at which the handler runs."""
-        going, claim = self._exchange, self._claim
-        if going is None:
-            assert claim is not None and self._own is not None
-            going = self._exchange = exchange(claim, self.operation.policy, self._shared.usual.get(claim.operation, 0))
-            next(going)
-            going.send(Claimed(self._own, 0))
-        return going
 
     async def _advance(self, value: object, error: StoreError | None = None) -> Run | Flow | None:
         """Drive the exchange until it wants the application to go on, or has its result.
@@ -236,7 +211,7 @@ class Dealings:
                 else:
                     found = await session.claim(step)
                 if type(found) is Claimed:
-                    self._own = found.ownership
+                    self._own, self._found = found.ownership, found
                     if self._loop is not None:
                         self._watch_over(found.ownership, self._loop)
                 return found
@@ -270,15 +245,21 @@ class Dealings:
                     return (perf_counter_ns() - began) // 1000
         return None
 
-    def _tell(self, notice: Notice) -> None:
-        hint = "" if self._claim is None else self._claim.key_hint
-        tell(self._shared.observer, Event(notice.name, self.operation.name, hint, notice.loud, notice.error))
-
-    def _note_duration(self) -> None:
-        took = (perf_counter_ns() - self._ran_at) // 1000
-        self._ran_at = 0
-        usual, name = self._shared.usual, self.operation.name
-        before = usual.get(name)
-        if before is None and len(usual) >= USUAL_AT_MOST:
-            del usual[next(iter(usual))]
-        usual[name] = took if before is None else before + (took - before) // 8
+    async def rebuild(self, request: Any) -> Result | None:
+        """Have the answer to a duplicate made anew, where the operation wants that. Gives what is to be sent."""
+        operation = self.operation
+        stored = to_rebuild(self._result, operation)
+        if stored is not None:
+            assert operation.rebuild is not None
+            try:
+                given = operation.rebuild(stored, request)
+                if isawaitable(given):
+                    given = await given
+                self._result = rebuilt(self._result, given, operation.policy)
+            except (Exception, asyncio.CancelledError) as error:
+                # Whatever it is, there is an answer without it; also where what the hook waited for was cancelled.
+                task = asyncio.current_task()
+                if not isinstance(error, Exception) and task is not None and task.cancelling():
+                    raise
+                self._tell(Notice("rebuild.failed", loud=True, error=not_rebuilt(error, operation)))
+        return self._result

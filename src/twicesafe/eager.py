@@ -6,6 +6,7 @@ ordinary task costs two turns of the event loop, some 13 us; one that is started
 pure-Python Task cannot change under us.
 """
 
+# ruff: noqa: SLF001 - what asyncio's tasks are made of has no public names
 from __future__ import annotations
 
 import asyncio
@@ -29,10 +30,10 @@ if sys.version_info >= (3, 12):
 else:
     from asyncio import tasks
 
-    _current: dict[asyncio.AbstractEventLoop, Any] = tasks._current_tasks  # type: ignore[attr-defined]  # noqa: SLF001
+    _current: dict[asyncio.AbstractEventLoop, Any] = tasks._current_tasks  # type: ignore[attr-defined]  # not in typeshed
     """What asyncio itself goes by; its functions to enter and to leave a task are four calls."""
-    _Future = asyncio.futures._PyFuture  # type: ignore[attr-defined]  # noqa: SLF001
-    _Task = tasks._PyTask  # type: ignore[attr-defined]  # noqa: SLF001
+    _Future = asyncio.futures._PyFuture  # type: ignore[attr-defined]  # not in typeshed
+    _Task = tasks._PyTask  # type: ignore[attr-defined]  # not in typeshed
 
     class _Begun:
         """A coroutine that has made its first step: gives what that step awaits once more, then goes on."""
@@ -51,7 +52,7 @@ else:
             self.send = self._coroutine.send
             return awaited
 
-    class _EagerTask(_Task):  # type: ignore[misc,valid-type]
+    class _EagerTask(_Task):  # type: ignore[misc,valid-type]  # what typeshed lacks is Any
         _name = "twicesafe"
         _num_cancels_requested = 0
         _must_cancel = False
@@ -79,7 +80,7 @@ else:
             coroutine = self._coro
             self._coro = _Begun(awaited, coroutine)
             self._log_destroy_pending = True
-            tasks._register_task(self)  # noqa: SLF001
+            tasks._register_task(self)
             # Cancelled by its own first step, it is what that step awaits that has to be cancelled.
             cancelled, self._must_cancel = self._must_cancel, False
             self._context.run(self._Task__step)
@@ -109,18 +110,18 @@ else:
         try:
             awaited = context.run(coroutine.send, None)
             del _current[loop]
-            task._go_on(awaited)  # noqa: SLF001
+            task._go_on(awaited)
         except StopIteration:
-            if task._must_cancel:  # noqa: SLF001
-                task._end(asyncio.CancelledError())  # noqa: SLF001
+            if task._must_cancel:
+                task._end(asyncio.CancelledError())
                 raise asyncio.CancelledError from None
-            if task._callbacks:  # noqa: SLF001
-                task._end(None)  # noqa: SLF001
+            if task._callbacks:
+                task._end(None)
             else:
-                task._state = "FINISHED"  # noqa: SLF001
+                task._state = "FINISHED"
             return None
         except BaseException as error:
-            task._end(error)  # noqa: SLF001
+            task._end(error)
             raise
         finally:
             if outer is not None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from inspect import Parameter, Signature
-from typing import Any
+from typing import Any, Final
 
 from twicesafe.core.policy import Operation
+from twicesafe.core.record import Effects
 from twicesafe.errors import ConfigurationError
+
+CHANGE_NOTHING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that an operation may serve beside those that it takes keys with: a form is shown and sent at one address."""
 
 
 def _forms(endpoint: Callable[..., Any]) -> tuple[Any, ...]:
@@ -64,6 +68,19 @@ def name_of(endpoint: object) -> str:
     return str(getattr(endpoint, "__name__", type(endpoint).__name__))
 
 
+def qualified_name_of(endpoint: object) -> str:
+    """What an endpoint is called, with its class where it is a method of one."""
+    return str(getattr(endpoint, "__qualname__", None) or name_of(endpoint)).rpartition("<locals>.")[2]
+
+
+def check_loop(operation: Operation, endpoint: Callable[..., Any]) -> None:
+    """ConfigurationError where a transactional operation could not use its connection."""
+    if operation.policy.effects is Effects.TRANSACTIONAL and not (is_async(endpoint) or yields_async(endpoint)):
+        raise ConfigurationError(
+            f"{operation.name!r} is transactional, and its connection belongs to the event loop: make it `async def`"
+        )
+
+
 def check_methods(operation: Operation, methods: set[str]) -> None:
     """ConfigurationError where a route has methods that its operation takes no key with."""
     others = sorted(methods - operation.policy.methods)
@@ -73,6 +90,20 @@ def check_methods(operation: Operation, methods: set[str]) -> None:
             f"{', '.join(sorted(operation.policy.methods))} only. Requests that change nothing need no key; for others "
             "name the route's methods in the operation's `methods`"
         )
+
+
+def served_by(endpoint: object, its_class: type | None, methods: Iterable[str]) -> Iterator[tuple[Operation, set[str]]]:
+    """The operations of a route, each with its methods that change something: of the function that serves them all, or
+    of the class that has a function for each."""
+    served = {method.upper() for method in methods} - CHANGE_NOTHING
+    if its_class is None:
+        found = [(endpoint, served)]
+    else:
+        found = [(getattr(its_class, method.lower(), None), {method}) for method in served]
+    for function, here in found:
+        operation = getattr(function, "twicesafe_operation", None)
+        if operation is not None:
+            yield operation, here
 
 
 def check_gives_text(given: object) -> None:

@@ -15,6 +15,10 @@ class ConfigurationError(TwicesafeError):
     """A setting is wrong. Raised where the setting is made, never while a request is served."""
 
 
+class RebuildError(TwicesafeError):
+    """An operation's `rebuild` raised, or gave no answer. Told to the observer; the duplicate got what is stored."""
+
+
 # --- what a caller can be told ---------------------------------------------------------------------------------------
 
 
@@ -44,6 +48,25 @@ class BodyTooLargeError(RequestError):
     problem = "body-too-large"
 
 
+class BodyIncompleteError(RequestError):
+    """The request body ended before its end, or cannot be read to it. Nothing was claimed."""
+
+    problem = "body-incomplete"
+
+
+class FirstSentInvalidError(RequestError):
+    """When the request was first sent is to be said, and was not, or not as a time. Checked before any look-up."""
+
+    problem = "first-sent-invalid"
+
+
+class FirstSentExpiredError(RequestError):
+    """The request was first sent too long ago to tell whether it was carried out. Nothing was claimed."""
+
+    status = 412
+    problem = "first-sent-expired"
+
+
 class ScopeError(RequestError):
     """The caller could not be identified, so a record would belong to nobody. Nothing was claimed."""
 
@@ -70,6 +93,30 @@ class OutcomeUnknownError(RequestError):
 
     status = 409
     problem = "outcome-unknown"
+
+
+class PreconditionError(RequestError):
+    """The request's precondition was refused, and nothing was done: If-Match, If-None-Match and their kind."""
+
+
+class PreconditionInvalidError(PreconditionError):
+    """The precondition cannot be read. Without it the change could be made to a state that it was not made for."""
+
+    problem = "precondition-invalid"
+
+
+class PreconditionFailedError(PreconditionError):
+    """The state that the change was made for is not the current one."""
+
+    status = 412
+    problem = "precondition-failed"
+
+
+class PreconditionRequiredError(PreconditionError):
+    """The operation requires a precondition and none was sent."""
+
+    status = 428
+    problem = "precondition-required"
 
 
 # --- what a store can meet -------------------------------------------------------------------------------------------
@@ -122,6 +169,30 @@ class BodyNotRepeatableError(ClientError):
     """The request's body could not be sent a second time. Raised before it was sent a first time."""
 
 
+class CallRefusedError(ClientError):
+    """The request could not be sent a second time under the key of its call, or has no call. It was not sent."""
+
+
+class IntentStoreError(ClientError):
+    """A file of intents could not be used. Nothing in it was lost; the message names the file and says what to do."""
+
+
+class IntentChangedError(ClientError):
+    """The name or the key is reserved for an intent with other bytes. Nothing was reserved, and nothing sent."""
+
+
+class IntentSettledError(ClientError):
+    """What became of the intent is known, and to send it again could do it again. It was not sent."""
+
+
+class IntentOverdueError(ClientError):
+    """Nobody knows what became of the intent, and its server may have forgotten its key. It was not sent (I6)."""
+
+
+class FailedAnswerError(ClientError):
+    """The server answered that it failed. Circuit breakers are told so; nothing raises it."""
+
+
 class OutcomeError(ClientError):
     """Raised only where asked for, by `raise_for_outcome()`. `outcome` is the whole of what is known."""
 
@@ -142,3 +213,82 @@ class RejectedError(OutcomeError):
 
 class UnknownError(OutcomeError):
     """Nobody can say yet whether the operation took effect. Asking again with the same key settles it."""
+
+
+# --- what a caller of a plain function can meet ----------------------------------------------------------------------
+
+
+class ValueNotKeptError(TwicesafeError):
+    """A value cannot be kept as bytes so that the same comes back. For arguments, raised before anything is claimed."""
+
+
+class ResultNotKeptError(TwicesafeError):
+    """The function has run under this key, and what it gave is not kept. Nothing was run again."""
+
+
+class FailedBeforeError(TwicesafeError):
+    """The function has run under this key, and raised. Nothing was run again; this is the answer to every retry."""
+
+
+# --- what an operation of several steps can meet ---------------------------------------------------------------------
+
+
+class HeldError(TwicesafeError):
+    """The operation cannot go on by itself: its outcome is held as unknown until somebody settles it (I6)."""
+
+
+class DefinitionChangedError(HeldError):
+    """The operation's steps are not those that it took before. It is held for a human, never guessed."""
+
+
+class AttemptsExhaustedError(HeldError):
+    """The operation was resumed often enough, and never came to its end. It is held for a human."""
+
+
+class StepGivenUpError(TwicesafeError):
+    """A step was given up for a time-out of the operation's own, which therefore goes no further and has no result.
+
+    The next attempt takes the step again.
+    """
+
+
+class CallUnknownError(HeldError):
+    """A call to another system may have been carried out, and there is no safe way to find out or to ask again."""
+
+
+class CallRejectedError(TwicesafeError):
+    """Another system refused a call for good. Raised anew on every attempt, with what it said the first time."""
+
+
+# --- what messages can meet ------------------------------------------------------------------------------------------
+
+
+class InvalidMessageError(TwicesafeError, ValueError):
+    """A message lacks something, or has something that not every database and broker can carry. Nothing was written."""
+
+
+class MessageExistsError(TwicesafeError):
+    """A message of this id is in the outbox already. Nothing was written, and the transaction goes on."""
+
+
+class NotInTransactionError(TwicesafeError):
+    """The connection commits each statement by itself, so what is written would be tied to nothing. Nothing was."""
+
+
+class RefusedError(TwicesafeError):
+    """A publisher's word that a message can never be delivered as it is. Says why, and repeats nothing of its data."""
+
+
+class NotDeliveredError(TwicesafeError):
+    """A message was not acknowledged. It may have arrived all the same; it has to be tried again, under the same id.
+
+    `retry_after`: seconds that its receiver asks to be left alone, None where it does not say.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class SignatureError(TwicesafeError):
+    """A webhook is not signed by anybody who has one of the secrets, or not lately. Nothing was done about it."""

@@ -8,33 +8,29 @@ untouched, so that a framework may authenticate and validate first (R22).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
 from twicesafe.core.capture import Capture, Progress, Raised, Responded
 from twicesafe.core.claims import Claim
 from twicesafe.core.exchange import unkeyed
-from twicesafe.core.fingerprint import Fingerprint, RequestFacts
-from twicesafe.core.keys import Scope, derive, scoped_key
+from twicesafe.core.fingerprint import UNQUOTED, Fingerprint, RequestFacts
+from twicesafe.core.keys import Scope, scoped_key
 from twicesafe.core.plain import plain_record
 from twicesafe.core.policy import Operation
-from twicesafe.core.problems import problem
 from twicesafe.core.record import Effects, StoredResponse
-from twicesafe.core.steps import FORWARD, Answer, Flow, Forward, Propagate, Result
+from twicesafe.core.steps import FORWARD, Answer, Exchange, Flow, Forward, Propagate, Result
 from twicesafe.dealings import Shared
-from twicesafe.errors import BodyTooLargeError, RequestError
+from twicesafe.errors import RequestError
+from twicesafe.exchanging import ForHandlers
+from twicesafe.files import FILES, pieces_of
 from twicesafe.incoming import ASGIScope, ClientGoneError, Incoming, Message, Receive
 from twicesafe.owners import new_owner
 
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
 
-PIECE: Final = 64 * 1024
-LINGER: Final = 5.0
-"""Seconds that a stream whose client is gone goes on for the sake of its record. Servers end their requests before they
-tell the application to shut down, so it may hold up a shutdown, and `docker stop` kills after 10 s."""
 _PASSING, _HOLDING, _FLOWING, _FORWARDING, _DROPPING = "passing", "holding", "flowing", "forwarding", "dropping"
 
 
@@ -51,8 +47,8 @@ _new: Final = tuple.__new__
 """Makes a named tuple by one call instead of two."""
 
 
-class KeyedRequest(Incoming):
-    """What a handler may know of its request is public: `key`, `connection`, `derived_key()`, `nothing_done()`."""
+class KeyedRequest(ForHandlers, Incoming):
+    """What handlers may know of it is ForHandlers': `key`, `connection`, `derived_key()`, `nothing_done()`."""
 
     # On the class, so that a request pays for what it uses only.
     entered: bool | None = None
@@ -60,51 +56,31 @@ class KeyedRequest(Incoming):
     _start: Message | None = None
     _held: list[Message] | None = None
     _state = _PASSING
-    _repeatable = False
     _detached = False
-    _capture: Capture | None = None
 
-    def __init__(
-        self, shared: Shared, operation: Operation, key: str, scope: ASGIScope, receive: Receive, send: Send
-    ) -> None:
+    def __init__(self, shared: Shared, operation: Operation, scope: ASGIScope, receive: Receive, send: Send) -> None:
         self._shared = shared
         self.operation = operation
-        self.key = key
-        """Empty where the request carries none."""
         self._scope = scope
         self._receive = receive
         self._send = send
-
-    # --- for handlers -------------------------------------------------------------------------------------------------
-
-    @property
-    def connection(self) -> Any:
-        """The driver's connection of a transactional operation, inside its transaction. Do not commit it."""
-        if self._transaction is None:
-            raise LookupError("this request has no transaction: its operation is not transactional, or not entered yet")
-        return self._transaction.connection
-
-    def derived_key(self, call: str) -> str:
-        """The key to send with the downstream call named `call`: the same on every attempt at this intent (R25)."""
-        if self._claim is None:
-            raise LookupError("no key can be derived before the operation is entered")
-        return derive(self._claim.digest, call)
-
-    def nothing_done(self) -> None:
-        """Declare that the handler did nothing: whatever it answers, the key stays free (R15)."""
-        self._repeatable = True
+        headers = scope["headers"]
+        lines = dict(headers)
+        self.lines = lines if len(lines) == len(headers) else None
 
     # --- for shells ---------------------------------------------------------------------------------------------------
 
-    async def serve(self, app: ASGIApp, who: Scope, lines: Mapping[bytes, bytes] | None) -> None:
-        """Claim, and let the application answer or answer instead. `lines` as for `enter`."""
+    async def serve(self, app: ASGIApp, who: Scope) -> None:
+        """Claim, and let the application answer or answer instead."""
         try:
-            result = await self.enter(who, lines)
+            result = await self.enter(who)
         except RequestError as error:
             result = self.refuse(error)
         except ClientGoneError:
             return
         if result is not None:
+            if self.operation.rebuild is not None:
+                await self.rebuild(self._scope)
             await self.finish(None)
             return
         try:
@@ -119,20 +95,27 @@ class KeyedRequest(Incoming):
 
     async def run(self, app: ASGIApp, receive: Receive) -> None:
         """Let the application answer, and settle whatever it leaves. Raises what is to reach the server."""
-        error = None
         try:
             await app(self._scope, receive, self.send)
         except BaseException as raised:  # noqa: BLE001 - whatever ends the handler has to be settled first
-            if isinstance(raised, ClientGoneError) and not self.begun:
-                return
-            error = raised
-        await self.finish(error)
+            if self.begun or not isinstance(raised, ClientGoneError):
+                await self.finish(raised)
+        else:
+            if self._result is FORWARD and self._sent:
+                self._scope, self._receive, self._send = _PARTED
+            else:
+                await self.finish(None)
 
     def bind(self, operation: Operation) -> None:
         """Say, before entering, what this request turned out to ask for; its handler has not been reached yet."""
         self.operation = operation
         self.entered = False
         self._scope["twicesafe"] = self
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is entered or refused."""
+        return self._state is not _PASSING
 
     @property
     def result(self) -> Result | None:
@@ -144,32 +127,29 @@ class KeyedRequest(Incoming):
         """Whether a claim was asked for: from then on the work is seen through to its end, whoever goes away."""
         return self._claim is not None
 
-    async def enter(self, who: Scope, lines: Mapping[bytes, bytes] | None = None) -> Result | None:
+    async def enter(self, who: Scope) -> Result | None:
         """Claim. None means run; a result is to be sent by `finish` instead, and nothing may run.
 
-        `lines` are the header lines by name, where the caller has them so and no name comes twice. Reads what is left
-        of the body first. Raises RequestError for a request that cannot be claimed, ClientGoneError
+        Reads what is left of the body first. Raises RequestError for a request that cannot be claimed, ClientGoneError
         where the body never became whole.
         """
         operation = self.operation
         policy = operation.policy
-        body = await self._body(policy.body_limit)
-        if body is None:
-            raise BodyTooLargeError(f"the body of this operation may have at most {policy.body_limit} bytes")
+        body = await self._whole_body()
         scope = self._scope
         digest, name, hint = scoped_key(who, self.key, operation.name if policy.per_operation_keys else None)
         facts = _new(
             RequestFacts,
             (
-                scope["method"], scope.get("raw_path") or quote(scope["path"]).encode("ascii"), scope["query_string"],
-                scope["headers"], body, lines,
+                scope["method"], scope.get("raw_path") or quote(scope["path"], safe=UNQUOTED).encode("ascii"),
+                scope["query_string"], scope["headers"], body, self.lines,
             ),
         )  # fmt: skip
         claim = self._claim = _new(
             Claim,
             (
                 digest, name, operation.name, hint, Fingerprint(facts, policy.fingerprint), policy.effects,
-                new_owner(), policy.lease_us, policy.key_us, None,
+                new_owner(), policy.lease_us, policy.key_us, None, None,
             ),
         )  # fmt: skip
         self._state = _DROPPING
@@ -180,7 +160,11 @@ class KeyedRequest(Incoming):
 
     async def enter_without_key(self) -> Result | None:
         """Open the transaction of a transactional operation whose request carries no key. The result is `enter`'s."""
-        self._exchange = unkeyed(self.operation.policy)
+        return await self.enter_by(unkeyed(self.operation.policy))
+
+    async def enter_by(self, exchange: Exchange, claim: Claim | None = None) -> Result | None:
+        """Enter by another exchange than a keyed request's. `claim` is what it claims. The result is `enter`'s."""
+        self._claim, self._exchange = claim, exchange
         self._state = _DROPPING
         if await self._advance(None) is None:
             return self._result
@@ -204,7 +188,7 @@ class KeyedRequest(Incoming):
         self._has_sent()
         if self._state is _DROPPING and type(result) is Answer:
             await self._forward(
-                {"type": "http.response.start", "status": result.status, "headers": list(result.headers)},
+                self._announcing({"type": "http.response.start", "status": result.status, "headers": result.headers}),
                 {"type": "http.response.body", "body": result.body, "more_body": False},
             )
         # A server's request leads here through its scope: what led back would leave it to the garbage collector.
@@ -218,9 +202,7 @@ class KeyedRequest(Incoming):
         """Have `finish` answer a request that cannot be claimed; whatever the application answers is dropped."""
         self._state = _DROPPING
         policy = self.operation.policy
-        status, headers, body = problem(
-            error.problem, header=policy.header, base=policy.problem_base, detail=str(error), status=error.status
-        )
+        status, headers, body = policy.problem(error.problem, detail=str(error), status=error.status)
         self._result = Answer(status, headers, body, error.problem)
         return self._result
 
@@ -237,7 +219,7 @@ class KeyedRequest(Incoming):
         """What the application sends: passed through, held back until it is recorded, let flow, or dropped."""
         kind = message["type"]
         start = self._start
-        if self._state is not _HOLDING or kind == "http.response.pathsend":
+        if self._state is not _HOLDING or kind in FILES:
             await self._pass_on(message)
         elif start is None and kind == "http.response.start":
             self._start = _settled_start(message)
@@ -266,7 +248,7 @@ class KeyedRequest(Incoming):
             self._state = _DROPPING
         else:
             self._state = _FORWARDING
-            await self._forward(start, message)
+            await self._forward(self._announcing(start), message)
             self._has_sent()
 
     async def _take(self, start: Message, message: Message) -> None:
@@ -282,7 +264,7 @@ class KeyedRequest(Incoming):
             assert self._held is not None
             self._held.append(message)
         elif progress is Progress.FLOW or capture.whole:
-            await self._record(capture, message, streaming=progress is Progress.FLOW)
+            await self._record(capture, message, streaming=progress is Progress.FLOW and not capture.arrived)
 
     async def _record(self, capture: Capture, last: Message, *, streaming: bool) -> None:
         """Have the answer recorded, then let go of it; `last` is the message by which it became known."""
@@ -298,46 +280,66 @@ class KeyedRequest(Incoming):
             if self._detached:
                 self._let_know()
             else:
-                self._watch = asyncio.get_running_loop().create_task(self._watch_client())
+                self._watch = asyncio.get_running_loop().create_task(self._until_hang_up(self.detach))
         else:
             self._state = _DROPPING
             return
         assert self._start is not None and self._held is not None
         held, self._held = self._held, []
-        await self._forward(self._start, *held, last)
-        if self._state is _FORWARDING:
-            self._has_sent()
+        await self._forward(self._announcing(self._start), *held)
+        await self._forward_settled(last)
 
     async def _pass_on(self, message: Message) -> None:
         state = self._state
-        if message["type"] == "http.response.pathsend":
-            await self._send_file(message["path"])
+        if state is _PASSING:
+            await self._send(message)
+        elif state is not _DROPPING and message["type"] in FILES:
+            async for piece in pieces_of(message):
+                await self.send(piece)
         elif state is _FLOWING:
             await self._flow(message)
         elif state is _FORWARDING:
-            await self._forward(message)
-        elif state is _PASSING:
-            await self._send(message)
+            await self._forward_settled(message)
 
     async def _flow(self, message: Message) -> None:
-        await self._forward(message)
         if message["type"] != "http.response.body":
+            await self._forward(message)
             return
         capture = self._capture
         assert capture is not None
         progress = capture.body(message.get("body", b""), more=message.get("more_body", False))
-        if progress is Progress.WHOLE:
-            if capture.whole and self._result is None:
-                self._state = _FORWARDING
-                self._stop_watching()
+        if capture.arrived and self._result is None:
+            self._state = _FORWARDING
+            self._stop_watching()
+            try:
+                # Before the last piece: whoever has the whole answer finds it recorded.
                 await self._advance(Responded(capture.status, capture.headers, capture.kept, self.entered))
-                self._has_sent()
-        elif self._detached:
+            finally:
+                await self._forward_settled(message)
+            return
+        await self._forward(message)
+        if progress is not Progress.WHOLE and self._detached:
             if not capture.recordable:
                 self._show_hang_up()
             if self._visible is not None and self._visible.is_set():
                 self._told = True
                 raise ClientGoneError("the client hung up on an answer that is not recorded any more")
+
+    def _announcing(self, start: Message) -> Message:
+        """With what every answer to a request under a key says first. It is no part of what is recorded."""
+        sent = start.get("headers", ())
+        lines = self.operation.policy.announcements(self.key, sent) if self.key else ()
+        return {**start, "headers": [*lines, *sent]}
+
+    async def _forward_settled(self, message: Message) -> None:
+        """One of the last messages, of an answer whose record is settled."""
+        await self._forward(message)
+        if (
+            self._state is _FORWARDING
+            and message["type"] == "http.response.body"
+            and not message.get("more_body", False)
+        ):
+            self._has_sent()
 
     async def _forward(self, *messages: Message) -> None:
         for message in messages:
@@ -349,33 +351,6 @@ class KeyedRequest(Incoming):
                 # The answer is recorded, or its head: the client that hung up will ask again.
                 self.detach()
 
-    async def _send_file(self, path: str) -> None:
-        file = await asyncio.to_thread(Path(path).open, "rb")
-        try:
-            more = True
-            while more:
-                piece = await asyncio.to_thread(file.read, PIECE)
-                more = len(piece) == PIECE
-                await self.send({"type": "http.response.body", "body": piece, "more_body": more})
-        finally:
-            file.close()
-
-    async def _watch_client(self) -> None:
-        """Until the client hangs up. The application's own `receive` may never be called."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._watch = None
-        self.detach()
-
-    def _let_know(self) -> None:
-        """The client of a flowing answer is gone: have the application know, now or in a while."""
-        self._stop_watching()
-        assert self._capture is not None
-        if self._capture.recordable:
-            self._watch = asyncio.get_running_loop().call_later(LINGER, self._show_hang_up)
-        else:
-            self._show_hang_up()
-
 
 def _settled_start(message: Message) -> Message:
     """As it is to be stored and sent: HTTPStatus is no plain number, and an iterator is gone once it is read."""
@@ -383,11 +358,3 @@ def _settled_start(message: Message) -> Message:
     if type(status) is int and type(headers) in (list, tuple):
         return message
     return {**message, "status": int(status), "headers": list(headers)}
-
-
-def current(scope: ASGIScope) -> KeyedRequest:
-    """The keyed request that this ASGI scope belongs to. LookupError where the request carries no key."""
-    found = scope.get("twicesafe")
-    if not isinstance(found, KeyedRequest) or not found.key:
-        raise LookupError("this request is not under an idempotency key")
-    return found

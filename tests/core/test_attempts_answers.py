@@ -86,6 +86,16 @@ OWN = {
     "store-unavailable": (Again.YES, Says.NOT_THIS_TIME),
     "store-misconfigured": (Again.NO, Says.NOT_THIS_TIME),
     "commit-unknown": (Again.YES, Says.NOTHING),
+    "already-done": (Again.NO, Says.DONE),
+    "first-sent-invalid": (Again.NO, Says.NOT_THIS_TIME),
+    "first-sent-expired": (Again.NO, Says.NOT_THIS_TIME),
+    "interrupted": (Again.IN_PROGRESS, Says.NOTHING),
+    "key-unknown": (Again.NO, Says.NOT_THIS_TIME),
+    "key-closed": (Again.NO, Says.NOT_DONE),
+    "lookup-unavailable": (Again.YES, Says.NOT_THIS_TIME),
+    "not-forwarded": (Again.NO, Says.NOT_THIS_TIME),
+    "upstream-unreachable": (Again.YES, Says.NOT_THIS_TIME),
+    "upstream-failed": (Again.YES, Says.NOTHING),
 }
 
 
@@ -120,6 +130,14 @@ def test_a_validation_error_is_a_refusal(document: dict[str, object]) -> None:
     assert judge(422, JSON, json.dumps(document).encode(), contract=Contract.KEYED).says is Says.NOT_DONE
 
 
+def test_what_was_done_before_is_done() -> None:
+    """R35, R37: a server that refuses duplicates says that an earlier attempt did it; without a key it is a refusal."""
+    status, headers, body = problem("already-done", header="X", base="urn:twicesafe:problem:")
+    keyed = judge(status, headers, body, contract=Contract.KEYED)
+    assert (keyed.says, keyed.replayed) == (Says.DONE, True)
+    assert judge(status, headers, body, contract=Contract.CONDITIONAL).says is Says.NOT_THIS_TIME
+
+
 def test_in_progress_is_about_a_key() -> None:
     """R36: without a key a 409 that asks to wait is a refusal that may pass, and tells of no other attempt."""
     assert judge(409, WAIT, None, contract=Contract.KEYED).again is Again.IN_PROGRESS
@@ -132,6 +150,16 @@ def test_a_503_with_a_time_to_come_back_is_a_refusal() -> None:
     assert judge(503, WAIT, None, contract=Contract.KEYED).says is Says.NOT_DONE
     assert judge(503, PLAIN, None, contract=Contract.KEYED).says is Says.NOTHING
     assert judge(500, WAIT, None, contract=Contract.KEYED).says is Says.NOTHING
+
+
+def test_a_503_that_a_gateway_may_have_made_proves_nothing() -> None:
+    """I6, R35: Varnish asks to wait when its connection to the server broke, after the effect or before it."""
+    relayed = (*WAIT, (b"Via", b"1.1 varnish (Varnish/7.4)"))
+    assert judge(503, relayed, None, contract=Contract.KEYED).says is Says.NOTHING
+    body = b'{"type": "urn:twicesafe:problem:overloaded"}'
+    spoken = ((b"Content-Type", b"application/problem+json"), *relayed[1:])
+    assert judge(503, spoken, body, contract=Contract.KEYED).says is Says.NOT_DONE, "the server itself speaks"
+    assert judge(429, relayed, None, contract=Contract.KEYED).says is Says.NOT_DONE
 
 
 @pytest.mark.parametrize("retryable", [True, False])

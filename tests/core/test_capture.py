@@ -116,6 +116,16 @@ def test_not_modified_has_a_length_and_no_body() -> None:
     assert made.whole and made.kept == b""
 
 
+@pytest.mark.parametrize("headers", [(), (length(10**6),), (EVENTS,)])
+@pytest.mark.parametrize("status", [204, 304])
+def test_an_answer_without_a_body_ends_with_its_head(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+    """A3, I11: whoever has its head has it all, so the head is held back until the end, however late that is told."""
+    made = capture(*headers, status=status)
+    assert feed(made, b"", end=False) == [HOLD]
+    assert feed(made, b"") == [WHOLE]
+    assert made.kept == b""
+
+
 @pytest.mark.parametrize("value", ["", "+3", "-3", "3.0", "three", "٣", "9" * 5000])
 def test_a_length_that_is_none_does_not_count(value: str) -> None:
     """K: a Content-Length nobody can mean neither raises nor makes the answer incomplete."""

@@ -12,11 +12,11 @@ from tests.core.records import ANSWER, DIGEST, NOW, SECOND, record, standing_so
 from tests.core.script import ALL, CHARGED, KEYED, OPAQUE, OWN, TRANSACTIONAL, name_of, play, started, won
 from twicesafe.core.capture import Responded
 from twicesafe.core.claims import Claim, Existing
-from twicesafe.core.exchange import retry_after
+from twicesafe.core.duplicates import retry_after
 from twicesafe.core.lifecycle import Standing, Verdict
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Ownership, Record, StoredResponse
-from twicesafe.core.steps import FORWARD, Answer, Complete, Notice, Release, Run, Wait
+from twicesafe.core.steps import FORWARD, Answer, Complete, Notice, Release, Renew, Run, Wait
 from twicesafe.errors import (
     AmbiguousWriteError,
     FingerprintAlgorithmError,
@@ -70,6 +70,21 @@ def test_what_a_lost_run_left_is_handed_on() -> None:
     assert played.told == "claim.taken_over"
 
 
+@pytest.mark.parametrize("nothing", [{"status": 503}, {"repeatable": True}, {"entered": False}])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_key_that_was_taken_over_keeps_its_request(nothing: dict[str, Any], *, streaming: bool) -> None:
+    """I4, R25: an attempt that did nothing frees no key under which the one before it may have called a provider."""
+    left = standing_so(Standing.STALE)
+    outcome = CHARGED._replace(streaming=streaming, **nothing)
+    flowed = [CHARGED] if streaming else []
+    first = play(started(KEYED), won(), outcome, None, *flowed)
+    again = play(started(KEYED), won(previous=left), outcome, None, *flowed)
+    assert first.all(Release) and not again.all(Release)
+    assert again.only(Renew).lease_us == 1
+    transactional = play(started(TRANSACTIONAL), won(previous=left), outcome, None, *flowed)
+    assert transactional.all(Release), "its effects were rolled back"
+
+
 # --- being told why not ----------------------------------------------------------------------------------------------
 
 
@@ -77,7 +92,8 @@ def test_a_replay_is_the_first_answer_and_says_so() -> None:
     """R11, R17, D2: status, lines and bytes of the first answer, with the marker at the end; nothing runs."""
     played = play(started(OPAQUE), REPLAY)
     assert played.names == "Claim"
-    assert played.result == Answer(201, (*ANSWER.headers, (b"idempotent-replayed", b"true")), b"charged", "replayed")
+    lines = (*ANSWER.headers, (b"idempotent-replayed", b"true"))
+    assert played.result == Answer(201, lines, b"charged", "replayed", stored=ANSWER)
     assert played.told == "replayed"
 
 
@@ -125,7 +141,8 @@ def test_a_status_without_a_body_stays_without_one(status: int) -> None:
     """R18, A3: where HTTP allows no body there is no document either."""
     row = standing_so(Standing.TOMBSTONE, response=StoredResponse(status, (*KEPT_LINES, (b"etag", b"1")), None))
     played = play(started(OPAQUE), existing(Verdict.GONE, row))
-    assert played.result == Answer(status, (*KEPT_LINES, (b"idempotent-replayed", b"true")), b"", "result-not-kept")
+    lines = (*KEPT_LINES, (b"idempotent-replayed", b"true"))
+    assert played.result == Answer(status, lines, b"", "result-not-kept", stored=row.response)
 
 
 @pytest.mark.parametrize("row", [None, standing_so(Standing.TOMBSTONE, response=None)])

@@ -84,7 +84,7 @@ def test_a_replay_is_what_the_exchange_answers(standing: Standing, verdict: Verd
     if (standing is Standing.COMPLETED) != (verdict is Verdict.REPLAY):
         return
     found = Existing(verdict, standing_so(standing), NOW)
-    answer = plain_replay(found)
+    answer = plain_replay(found, Policy())
     assert (answer is None) == (verdict is not Verdict.REPLAY)
     if answer is not None:
         played = play(started(OPAQUE), found)
@@ -94,8 +94,8 @@ def test_a_replay_is_what_the_exchange_answers(standing: Standing, verdict: Verd
 
 def test_a_won_claim_is_no_replay() -> None:
     """R10: whoever won the claim runs, whatever a lost run left behind."""
-    assert plain_replay(won()) is None
-    assert plain_replay(won(record())) is None
+    assert plain_replay(won(), Policy()) is None
+    assert plain_replay(won(record()), Policy()) is None
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import FrozenInstanceError, fields
 from datetime import timedelta
 from typing import Any
@@ -79,6 +80,8 @@ def test_durations_are_exact_to_the_microsecond(duration: timedelta) -> None:
         ("methods", "POST"),
         ("methods", None),
         ("methods", {1}),
+        ("methods", {"POST", "options"}),
+        ("methods", {"GET", "head"}),
         ("header", ""),
         ("header", None),
         ("header", "Idempotency Key"),
@@ -163,3 +166,58 @@ def test_an_operation_has_a_name(name: object) -> None:
     with pytest.raises(ConfigurationError, match="name"):
         Operation(name)  # type: ignore[arg-type]
     assert Operation("x" * 200).policy == Policy()
+
+
+def test_what_every_answer_says() -> None:
+    """R20, R17: the retention in seconds, the marker of a replay, and by choice the key."""
+    policy = Policy(key_retention=timedelta(days=30))
+    assert policy.announced == ((b"idempotency-key-retention", b"2592000"),)
+    assert policy.marked == ((b"idempotent-replayed", b"true"),)
+    assert policy.announcements("k") == policy.announced
+    silent = Policy(retention_header="", marker="")
+    assert silent.announced == silent.marked == ()
+    echoing = Policy(retention_header="", echo_key=True)
+    assert echoing.announcements("k-1") == ((b"idempotency-key", b"k-1"),)
+    assert echoing.announcements("") == ()
+
+
+def test_failures_that_are_run_again_are_failures() -> None:
+    """R15: `rerun` names statuses of failures only, and none whose effects are kept."""
+    with pytest.raises(ConfigurationError, match="rerun"):
+        Policy(rerun=frozenset({200}))
+    with pytest.raises(ConfigurationError, match="rerun"):
+        Policy(rerun=frozenset({500}), commits=frozenset({500}))
+    assert 500 in Policy(rerun=frozenset({500})).unrecorded
+
+
+@pytest.mark.parametrize("name", ["mismatch_status", "in_progress_status"])
+def test_statuses_of_refusals_are_refusals(name: str) -> None:
+    """R21: a refusal is a client error."""
+    for wrong in (200, 500, "422"):
+        with pytest.raises(ConfigurationError, match=name):
+            Policy().but(**{name: wrong})
+
+
+def test_problems_may_say_in_a_header_whether_to_ask_again() -> None:
+    """R21: clients that read a header and no document are told the same by both."""
+    policy = Policy(retryable_header="Stripe-Should-Retry")
+    for kind, again in (("in-progress", b"true"), ("key-reused", b"false"), ("key-missing", b"false")):
+        _, lines, body = policy.problem(kind, detail="why")
+        assert dict(lines)[b"stripe-should-retry"] == again
+        assert json.loads(body)["retryable"] == (again == b"true")
+    assert b"stripe-should-retry" not in dict(Policy().problem("in-progress")[1])
+
+
+def test_every_answer_may_say_whether_the_request_was_accepted() -> None:
+    """R21: refusals say `rejected` and are not contradicted; all other answers say `accepted`, stored failures too."""
+    policy = Policy(result_header="Repeatability-Result", retention_header="")
+    line = b"repeatability-result"
+    for kind in ("key-reused", "in-progress", "outcome-unknown", "first-sent-expired", "key-invalid"):
+        refused = policy.problem(kind, detail="why")[1]
+        assert dict(refused)[line] == b"rejected"
+        assert policy.announcements("k", refused) == ()
+    for kind in ("handler-failed", "result-not-kept"):
+        told = policy.problem(kind)[1]
+        assert line not in dict(told) and policy.announcements("k", told) == ((line, b"accepted"),)
+    assert policy.announcements("k", ((b"content-type", b"text/plain"),)) == ((line, b"accepted"),)
+    assert Policy().announcements("k") == ((b"idempotency-key-retention", b"86400"),)

@@ -69,7 +69,15 @@ def test_a_document_may_say_more_closely_what_is_wrong() -> None:
 
 def test_nothing_of_any_request_can_get_inside() -> None:
     """R21, R22: a document is made of the problem's kind and the policy's words, and of nothing else."""
-    assert set(inspect.signature(problem).parameters) == {"kind", "header", "base", "detail", "status", "retry_after"}
+    assert set(inspect.signature(problem).parameters) == {
+        "kind",
+        "header",
+        "base",
+        "detail",
+        "status",
+        "retry_after",
+        "final",
+    }
     for kind, detail in DETAILS.items():
         assert set(detail.split("{")[1:]) == {part for part in detail.split("{")[1:] if part.startswith("header}")}, (
             kind
@@ -79,17 +87,22 @@ def test_nothing_of_any_request_can_get_inside() -> None:
 def test_a_new_key_is_never_advised_where_the_work_may_be_done() -> None:
     """I6, R21: safe_new_key is true only where nothing was claimed for this key or ever will be."""
     safe = {kind for kind, shape in PROBLEMS.items() if shape.safe_new_key}
-    assert safe == {"key-missing", "key-invalid", "body-too-large"}
+    assert safe == {"key-missing", "key-invalid", "body-too-large", "key-closed"}
     retryable = {kind for kind, shape in PROBLEMS.items() if shape.retryable}
-    assert retryable == {"body-incomplete", "in-progress", "outcome-unknown", "store-unavailable", "commit-unknown"}
+    assert retryable == {
+        "body-incomplete", "in-progress", "outcome-unknown", "store-unavailable", "commit-unknown",
+        "upstream-unreachable", "upstream-failed", "interrupted", "key-unknown", "lookup-unavailable",
+    }  # fmt: skip
 
 
 def test_each_error_a_caller_can_meet_has_its_problem() -> None:
-    """R21: the errors of this package and its problem documents agree about statuses."""
+    """R21: the errors of this package and its problem documents agree about statuses; preconditions have their own."""
     kinds = [
         error
         for _, error in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(error, errors.RequestError) and error is not errors.RequestError
+        if issubclass(error, errors.RequestError)
+        and error is not errors.RequestError
+        and not issubclass(error, errors.PreconditionError)
     ]
     assert len(kinds) >= 7
     for error in kinds:

@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -44,12 +45,14 @@ def executable() -> str:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """A browser that is gone with the `with`."""
+def chromium(**options: Any) -> Iterator[Browser]:
+    """A browser that is gone with the `with`. `options` are Playwright's."""
     # The kernel's sandbox needs an account that is not root; what runs here is the project's own page.
     sandbox = () if os.geteuid() else ("--no-sandbox",)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), headless=True, args=[*QUIET, *sandbox])
+        browser = playwright.chromium.launch(
+            executable_path=executable(), headless=True, args=[*QUIET, *sandbox], **options
+        )
         try:
             yield browser
         finally:

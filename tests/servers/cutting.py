@@ -28,7 +28,7 @@ class CuttingProxy:
         self._to = port
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._armed: tuple[bytes, Loss] | None = None
+        self._armed: tuple[tuple[bytes, ...], Loss] | None = None
         self._delivery = asyncio.Event()
         self.delivered = asyncio.Event()
         self.cut = asyncio.Event()
@@ -36,9 +36,9 @@ class CuttingProxy:
         self.round_trips = 0
         """How often something was sent to the server after something had come back."""
 
-    def arm(self, pattern: bytes, loss: Loss) -> None:
-        """Cut when `pattern` comes by."""
-        self._armed = pattern, loss
+    def arm(self, pattern: bytes, loss: Loss, *others: bytes) -> None:
+        """Cut when `pattern` comes by, or one of the others."""
+        self._armed = (pattern, *others), loss
         self.cut.clear()
 
     def deliver(self) -> None:
@@ -77,7 +77,7 @@ class CuttingProxy:
 
     def take(self, data: bytes) -> Loss | None:
         """Whether this is where to cut."""
-        if self._armed is None or self._armed[0] not in data:
+        if self._armed is None or not any(pattern in data for pattern in self._armed[0]):
             return None
         loss = self._armed[1]
         self._armed = None

@@ -12,26 +12,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
-from moto.moto_server.werkzeug_app import create_backend_app
-from werkzeug.serving import WSGIRequestHandler, make_server
+from moto.core.request import Request
+from moto.dynamodb.responses import DynamoHandler
 
 REGION = "eu-central-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 """Any will do; without any, AWS's libraries would look for some on the network."""
 
 VERSION = "DynamoDB_20120810."
+
+Answer: TypeAlias = tuple[int, dict[str, Any], str | bytes]
+"""Status, header lines, body."""
 
 
 class Fault(Enum):
@@ -55,8 +59,7 @@ class DynamodbServer:
     def __init__(self) -> None:
         self._tables = count(1)
         self._lock = Lock()
-        self._app = create_backend_app("dynamodb")
-        self._tokens: dict[str, tuple[str, bytes, str, list[tuple[str, str]]]] = {}
+        self._tokens: dict[str, tuple[str, Answer]] = {}
         self.faults: deque[tuple[str, Fault]] = deque()
         self.before: Callable[[str, dict[str, Any]], object] = lambda name, body: None
         """Called with each operation and its arguments before it is let in."""
@@ -81,8 +84,7 @@ class DynamodbServer:
         return f"dynamodb://{REGION}/{table}?endpoint={self.endpoint}"
 
     def __enter__(self) -> DynamodbServer:
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self._answer))
         self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
         return self
@@ -94,11 +96,10 @@ class DynamodbServer:
         self._thread.join()
         self._server.server_close()
 
-    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        name = environ.get("HTTP_X_AMZ_TARGET", "").removeprefix(VERSION)
-        length = int(environ.get("CONTENT_LENGTH") or 0)
-        data = environ["wsgi.input"].read(length)
-        body = json.loads(data or b"{}")
+    def _answer(self, headers: Mapping[str, str], data: bytes) -> Answer | None:
+        """None: hang up."""
+        name = headers["X-Amz-Target"].removeprefix(VERSION)
+        body = json.loads(data)
         self.before(name, body)
         with self._lock:
             if self.record:
@@ -107,82 +108,69 @@ class DynamodbServer:
             if self.faults and self.faults[0][0] == name:
                 fault = self.faults.popleft()[1]
             if fault is Fault.LOST_REQUEST:
-                return _broken(environ)
+                return None
             if fault in _REFUSALS:
-                status, code, more = _REFUSALS[fault]
-                return _refused(start_response, status, code, more)
-            status, headers, answer = self._perform(environ, data, body.get("ClientRequestToken"))
+                return _refused(*_REFUSALS[fault])
+            answer = self._perform(headers, data, body.get("ClientRequestToken"))
         if fault is Fault.LOST_ANSWER:
-            return _broken(environ)
+            return None
         if fault is Fault.FAILED:
-            return _refused(start_response, "500 Internal Server Error", "InternalServerError", {})
-        start_response(status, headers)
-        return [answer]
+            return _refused(500, "InternalServerError", {})
+        return answer
 
-    def _perform(
-        self, environ: dict[str, Any], data: bytes, token: str | None
-    ) -> tuple[str, list[tuple[str, str]], bytes]:
+    def _perform(self, headers: Mapping[str, str], data: bytes, token: str | None) -> Answer:
         digest = hashlib.sha256(data).hexdigest()
         if token in self._tokens:
-            before, answer, status, headers = self._tokens[token]
+            before, answer = self._tokens[token]
             assert before == digest, "a ClientRequestToken came with another request"
-            return status, headers, answer
-        kept: list[Any] = []
-
-        def start(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> Callable[[bytes], object]:
-            kept[:] = status, headers
-            return lambda chunk: None
-
-        environ["wsgi.input"] = _Again(data)
-        answer = b"".join(self._app(environ, start))
-        status, headers = kept
-        if token is not None and status.startswith("200"):
-            self._tokens[token] = digest, answer, status, headers
-        return status, headers, answer
+            return answer
+        request = Request.from_primitives("POST", f"{self.endpoint}/", headers, data)
+        answer = DynamoHandler.dispatch(request)
+        if token is not None and answer[0] == 200:
+            self._tokens[token] = digest, answer
+        return answer
 
 
-class _Again:
-    """A body that has been read already."""
+class _Handler(BaseHTTPRequestHandler):
+    """Connections are kept, as DynamoDB keeps them: for each request a new one would take as long as the request."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read(self, size: int = -1) -> bytes:
-        size = len(self._data) if size < 0 else size
-        chunk, self._data = self._data[:size], self._data[size:]
-        return chunk
-
-    def readline(self, size: int = -1) -> bytes:
-        return self.read(size)
-
-
-class _Handler(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
 
-    def log(self, kind: str, message: str, *arguments: Any) -> None:
-        """Faults are asked for."""
+    def __init__(self, answer: Callable[[Mapping[str, str], bytes], Answer | None], *arguments: Any) -> None:
+        self._answer = answer
+        super().__init__(*arguments)
+
+    def do_POST(self) -> None:
+        answer = self._answer(self.headers, self.rfile.read(int(self.headers["Content-Length"])))
+        if answer is None:
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return
+        status, headers, body = answer
+        data = body.encode() if isinstance(body, str) else body
+        self.send_response_only(status)
+        for name, line in ({**headers, "Content-Length": len(data)}).items():
+            self.send_header(name, str(line))
+        self.end_headers()
+        self.wfile.write(data)
 
 
-_REFUSALS: dict[Fault | None, tuple[str, str, dict[str, Any]]] = {
-    Fault.THROTTLED: ("400 Bad Request", "ProvisionedThroughputExceededException", {}),
-    Fault.FORBIDDEN: ("400 Bad Request", "AccessDeniedException", {}),
+_REFUSALS: dict[Fault | None, tuple[int, str, dict[str, Any]]] = {
+    Fault.THROTTLED: (400, "ProvisionedThroughputExceededException", {}),
+    Fault.FORBIDDEN: (400, "AccessDeniedException", {}),
     Fault.CONFLICT: (
-        "400 Bad Request",
+        400,
         "TransactionCanceledException",
         {"CancellationReasons": [{"Code": "TransactionConflict", "Message": "conflict"}, {"Code": "None"}]},
     ),
 }
 
 
-def _refused(start_response: Callable[..., Any], status: str, code: str, more: dict[str, Any]) -> list[bytes]:
-    body = json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": code, **more}).encode()
-    start_response(status, [("Content-Type", "application/x-amz-json-1.0"), ("Content-Length", str(len(body)))])
-    return [body]
-
-
-def _broken(environ: dict[str, Any]) -> list[bytes]:
-    environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-    return []
+def _refused(status: int, code: str, more: dict[str, Any]) -> Answer:
+    body = json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": code, **more})
+    return status, {"Content-Type": "application/x-amz-json-1.0"}, body
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ They are started once for a session (for each xdist worker) when a test asks for
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -115,13 +114,6 @@ def replicated(settings: Mapping[str, str] | None = None) -> Iterator[tuple[Redi
 def _link_up(client: redis.Redis) -> bool:
     answer: Any = client.info("replication")
     return bool(answer.get("master_link_status") == "up")
-
-
-def reachable(port: int) -> bool:
-    """Whether somebody listens."""
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,11 @@ OTHER_REQUEST = GivenFingerprint(b"\x01" + b"o" * 32)
 ANSWER = StoredResponse(201, ((b"content-type", b"text/plain"), (b"link", b"a"), (b"link", b"b")), b"charged")
 HEAD = ANSWER._replace(body=None)
 
+FEWER_KEYS = 40
+"""That 16 rivals race for, all at once, in the contract's check of I1. Users' runs race for more."""
+FEWER_RIVALS = 8
+"""Of stores that stand beside the drivers' own, whose rivals are more."""
+
 
 def digest_of(key: str) -> bytes:
     """What a key is looked up by."""

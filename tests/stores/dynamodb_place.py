@@ -62,8 +62,18 @@ class Place:
 
     def effects(self, name: str | None = "key") -> int:
         """How many of them are committed, by any name where None is given."""
-        items = self.client.scan(TableName=self.effects_table, ConsistentRead=True)["Items"]
-        return sum(1 for item in items if name is None or item["name"]["S"] == name)
+        named = (
+            {}
+            if name is None
+            else {
+                "FilterExpression": "#n = :n",
+                "ExpressionAttributeNames": {"#n": "name"},
+                "ExpressionAttributeValues": {":n": {"S": name}},
+            }
+        )
+        return int(
+            self.client.scan(TableName=self.effects_table, ConsistentRead=True, Select="COUNT", **named)["Count"]
+        )
 
     def item(self, digest: bytes) -> dict[str, Any] | None:
         """The item as it lies there."""

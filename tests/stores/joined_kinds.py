@@ -150,7 +150,7 @@ class JoinedPlace(Place):
             count_effects=self.effects,
             elsewhere=lambda: self.store(now_sql=MANUAL_CLOCK, settings={"TimeZone": "Pacific/Chatham"}),
             before_statement=lambda call: interpose_leased(store.leased, call),
-            close=self.admin.close,
+            close=self.leave,
         )
 
 
@@ -167,6 +167,12 @@ def new_place(server: PostgresqlServer, kind: str) -> JoinedPlace:
     """A new one."""
     made = postgresql_kinds.new_place(server, kind)
     return JoinedPlace(made.admin, made.name, made.dsn, made.kind)
+
+
+def emptied_place(server: PostgresqlServer, kind: str) -> JoinedPlace:
+    """See postgresql_kinds."""
+    made = postgresql_kinds.emptied_place(server, kind)
+    return JoinedPlace(made.admin, made.name, made.dsn, made.kind, made.shelf)
 
 
 def on_file(path: Path, kind: str, clock: ManualClock, *, wal_at_connect: bool = False) -> StoreUnderTest:

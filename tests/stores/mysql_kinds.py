@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -39,6 +40,8 @@ class Place:
     kind: str
     pools: list[Any] = field(default_factory=list)
     """Of somebody else's, to be closed in the end."""
+    shelf: list[str] | None = None
+    """Where its name is put once it is empty again, for whoever comes next."""
 
     def store(self, *, port: int | None = None, session: dict[str, Any] | None = None, **options: Any) -> Any:
         """A store of the kind under test: on a URL, or with connections made with `session` by somebody else."""
@@ -74,6 +77,17 @@ class Place:
         with self.admin.cursor() as cursor:
             cursor.execute(query, parameters or None)
             return _first(cursor.fetchone())
+
+    def leave(self) -> None:
+        """Close it."""
+        if self.shelf is not None:
+            with self.admin.cursor() as cursor:
+                cursor.execute("SHOW TABLES")
+                for (table,) in cursor.fetchall():
+                    if table != "twicesafe_schema":
+                        cursor.execute(f"DELETE FROM {table}")
+            self.shelf.append(self.name)
+        self.admin.close()
 
     def reconnect(self) -> None:
         """After the server has been away."""
@@ -119,7 +133,7 @@ class Place:
 
         async def close() -> None:
             await self.close_pools()
-            self.admin.close()
+            self.leave()
 
         return StoreUnderTest(
             store=store,
@@ -143,6 +157,23 @@ def new_place(server: MariadbServer, kind: str) -> Place:
         cursor.execute("CREATE TABLE clock (now BIGINT NOT NULL) ENGINE = MEMORY")
         cursor.execute("INSERT INTO clock VALUES (0)")
     return Place(server, admin, name, kind)
+
+
+_shelves: dict[tuple[int, str], list[str]] = defaultdict(list)
+
+
+def emptied_place(server: MariadbServer, kind: str) -> Place:
+    """One that stores of this kind had before, or a new one: tables cost a server more than most checks do."""
+    shelf = _shelves[server.port, kind]
+    if not shelf:
+        place = new_place(server, kind)
+        place.shelf = shelf
+        return place
+    name = shelf.pop()
+    admin = server.connect(name)
+    with admin.cursor() as cursor:
+        cursor.execute("INSERT INTO clock VALUES (0)")
+    return Place(server, admin, name, kind, shelf=shelf)
 
 
 async def won(session: AsyncSession, key: str | Claim = "key", **changes: Any) -> Ownership:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class Place:
     name: str
     dsn: str
     kind: str
+    shelf: list[str] | None = None
+    """Where its name is put once it is empty again, for whoever comes next."""
 
     def dsn_with(self, *, port: int | None = None, **settings: str) -> str:
         """The DSN of this place, with session settings, and by way of a proxy's port where one is given."""
@@ -84,6 +87,13 @@ class Place:
         """One value, seen from outside."""
         row = self.admin.execute(query, parameters).fetchone()
         return None if row is None else row[0]
+
+    def leave(self) -> None:
+        """Close it."""
+        if self.shelf is not None:
+            self.admin.execute(EMPTY)
+            self.shelf.append(self.name)
+        self.admin.close()
 
     def reconnect(self) -> None:
         """After the server has been away."""
@@ -135,11 +145,35 @@ class Place:
             count_effects=self.effects,
             elsewhere=lambda: self.store(now_sql=MANUAL_CLOCK, settings={"TimeZone": "Pacific/Chatham"}),
             before_statement=lambda call: interpose(store, call),
-            close=self.admin.close,
+            close=self.leave,
         )
 
 
 _names = count(1)
+_shelves: dict[tuple[int, str], list[str]] = defaultdict(list)
+
+EMPTY = """
+DO $$ DECLARE name regclass; BEGIN
+    FOR name IN SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace
+        AND relkind IN ('r', 'p') AND NOT relispartition AND relname <> 'twicesafe_schema'
+    LOOP EXECUTE format('DELETE FROM %s', name); END LOOP;
+END $$
+"""
+"""Everything but which schema the tables are of."""
+
+
+def emptied_place(server: PostgresqlServer, kind: str, layout: str = "") -> Place:
+    """One that stores of this kind and layout had before, or a new one: tables cost a server more than most checks."""
+    shelf = _shelves[server.port, f"{kind}, {layout}"]
+    if not shelf:
+        place = new_place(server, kind)
+        place.shelf = shelf
+        return place
+    name = shelf.pop()
+    admin = psycopg.connect(server.dsn(), autocommit=True)
+    admin.execute(f"SET search_path = {name}")
+    admin.execute("INSERT INTO clock VALUES (0)")
+    return Place(admin, name, server.dsn(), kind, shelf)
 
 
 def new_place(server: PostgresqlServer, kind: str) -> Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.servers.postgresql import PostgresqlServer
-from tests.stores.postgresql_kinds import KINDS, new_place
+from tests.stores.postgresql_kinds import KINDS, emptied_place
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
 from twicesafe.testing import CHECKS, MakeStore, ManualClock, Outcome, StoreUnderTest, check_store
 from twicesafe.testing.check import STATEMENTS, TRANSACTIONS, Check, Need
@@ -41,5 +41,5 @@ def test_memory_keeps_its_promises(store: str, check: Check) -> None:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_postgresql_keeps_its_promises(postgresql_server: PostgresqlServer, kind: str, check: Check) -> None:
     """B1, B4, B5, B6, C1, C2, C4, C6, C8, D1, D2, D4, D6, F6, F8, G1, H2, A3, A4, A7, K: by every driver."""
-    [result] = check_store(new_place(postgresql_server, kind).subject, only=[check.name])
+    [result] = check_store(emptied_place(postgresql_server, kind).subject, only=[check.name])
     assert result.outcome is Outcome.PASSED

@@ -32,7 +32,7 @@ def test_sessions_on_postgresql_keep_their_promises(
     postgresql_server: PostgresqlServer, kind: str, check: Check
 ) -> None:
     """R23, B1, B4, B5, B6, C1, C2, C4, C6, C8, D1, D4, H2: the contract holds where a Session is the transaction."""
-    make = joined_kinds.new_place(postgresql_server, kind).subject
+    make = joined_kinds.emptied_place(postgresql_server, kind).subject
     [result] = check_store(make, only=[check.name], rivals=RIVALS, keys=KEYS)
     assert result.outcome is Outcome.PASSED
 
@@ -56,7 +56,7 @@ def test_other_transactions_of_sqlalchemy_keep_their_promises(
 ) -> None:
     """R23, C2, C8, H2: whatever begins them, transactions do what they promise."""
     if kind in joined_kinds.ON_POSTGRESQL:
-        make = joined_kinds.new_place(postgresql_server, kind).subject
+        make = joined_kinds.emptied_place(postgresql_server, kind).subject
     else:
         make = lambda clock: joined_kinds.on_file(tmp_path / "shop.db", kind, clock)  # noqa: E731
     [result] = check_store(make, only=[check.name], rivals=RIVALS, keys=KEYS)
@@ -67,7 +67,7 @@ def test_other_transactions_of_sqlalchemy_keep_their_promises(
 @EACH
 def test_django_on_postgresql_keeps_its_promises(postgresql_server: PostgresqlServer, kind: str, check: Check) -> None:
     """R23, B1, B4, B5, B6, C1, C2, C4, C6, C8, D1, D4, H2: the contract holds where atomic() is the transaction."""
-    make = django_kinds.new_place(postgresql_server, kind).subject
+    make = django_kinds.emptied_place(postgresql_server, kind).subject
     [result] = check_store(make, only=[check.name], rivals=RIVALS, keys=KEYS)
     assert result.outcome is Outcome.PASSED
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -33,9 +34,9 @@ from tests.stores.joined_places import (
 from tests.stores.postgresql_kinds import Place, complete, whole, won
 from twicesafe.core.claims import Claimed, Existing
 from twicesafe.core.lifecycle import Verdict
-from twicesafe.errors import (
-    StoreUnavailableError,
-)
+from twicesafe.core.record import Ownership
+from twicesafe.errors import StoreUnavailableError
+from twicesafe.stores.django import DjangoStore
 
 
 @pytest.fixture
@@ -324,6 +325,41 @@ def test_errors_show_neither_bodies_nor_owner_tokens(place, kind) -> None:
             assert own.owner.hex() not in shown
 
     asyncio.run(trial())
+
+
+def test_a_renewal_leaves_no_connection_behind(postgresql_server: PostgresqlServer) -> None:
+    """R12, C8: its thread is nobody's request, so what it opened, persistent by Django's settings, is closed there."""
+    place = place_of(postgresql_server, "Django, async")
+    assert isinstance(place, django_kinds.DjangoPlace)
+    alias = place.alias()
+    connections.settings[alias]["CONN_MAX_AGE"] = None
+    del connections.settings[alias]["OPTIONS"]["pool"]
+    opened: list[Any] = []
+
+    def note(connection: Any, **_: object) -> None:
+        opened.append(connection.connection)
+
+    def renew(own: Ownership) -> None:
+        store.renew(own, 30_000_000)
+
+    with place.admin:
+        store = DjangoStore(alias)
+        try:
+            store.apply_schema()
+            found = store.claim(wish("one"))
+            assert isinstance(found, Claimed)
+            connection_created.connect(note)
+            for _ in range(2):
+                thread = Thread(target=renew, args=(found.ownership,))
+                thread.start()
+                thread.join()
+            assert [connection.closed for connection in opened] == [True, True]
+            renew(found.ownership)
+            assert len(opened) == 2
+        finally:
+            connection_created.disconnect(note)
+            connections[alias].close()
+            store.close()
 
 
 def test_what_a_transaction_opened_is_closed_with_its_thread(postgresql_server: PostgresqlServer) -> None:

@@ -129,14 +129,15 @@ def test_a_leased_claim_whose_answer_is_lost_is_recognised(mysql_place, kind, lo
     async def trial() -> None:
         async with proxied(mysql_place) as (proxy, store):
             claim = wish()
-            proxy.arm(claim.owner.hex().encode(), loss)
+            # As a text, and to a statement that is prepared.
+            proxy.arm(claim.owner.hex().encode(), loss, claim.owner)
             with pytest.raises(AmbiguousWriteError):
                 await store.claim(claim)
             own = await won(store, claim)
             rival = await store.claim(wish())
             assert isinstance(rival, Existing)
             assert rival.verdict is Verdict.IN_PROGRESS
-            proxy.arm(own.owner.hex().encode(), loss)
+            proxy.arm(own.owner.hex().encode(), loss, own.owner)
             with pytest.raises(AmbiguousWriteError):
                 await complete(store, own)
             await complete(store, own)

@@ -267,11 +267,9 @@ def open_transactions(place: Place) -> int:
 @KIND
 def test_a_silent_server_is_hung_up_on(postgresql_server, place, kind) -> None:
     """C8, K: a statement that waits for somebody else's row for longer than the time-out ends, and changed nothing."""
-    # Blocking calls wait as the server's settings say, which is the application's to choose.
-    settings = {"lock_timeout": "500ms"} if kind == "psycopg" else {}
 
     async def trial() -> None:
-        async with place.opened(timeout=timedelta(seconds=1.5), settings=settings) as store:
+        async with place.opened(timeout=timedelta(seconds=1.5)) as store:
             own = await won(store)
             with psycopg.connect(place.dsn_with()) as somebody:
                 somebody.execute("SELECT 1 FROM twicesafe_records FOR UPDATE")

@@ -25,7 +25,8 @@ from twicesafe.errors import (
     StoreUnavailableError,
 )
 from twicesafe.stores.asyncpg import AsyncpgStore
-from twicesafe.stores.postgresql import Failure, store_error, without_password
+from twicesafe.stores.connecting import without_password
+from twicesafe.stores.postgresql import Failure, store_error
 
 TRANSACTIONAL = Effects.TRANSACTIONAL
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -215,7 +217,7 @@ def test_only_who_is_silent_for_too_long_is_hung_up_on(place) -> None:
             assert connections._watch is not None
 
     async def trial() -> None:
-        async with place.opened(timeout=timedelta(seconds=0.5)) as store:
+        async with place.opened(timeout=timedelta(seconds=1.5)) as store:
             connections = store._connections
             silent, busy = await connections.acquire(), await connections.acquire()
             try:
@@ -224,6 +226,26 @@ def test_only_who_is_silent_for_too_long_is_hung_up_on(place) -> None:
                 await connections.release(silent)
                 await connections.release(busy)
             await whole(place, store)
+
+    asyncio.run(trial())
+
+
+@pytest.mark.parametrize("kind", ["asyncpg"])
+def test_a_connection_that_says_nothing_does_not_hold_up_the_end(place) -> None:
+    """C8: a store is closed within its time-out, also where the other end of a connection is there and says nothing."""
+
+    async def trial() -> None:
+        async with place.opened(timeout=timedelta(seconds=0.5)) as store:
+            await whole(place, store)
+            connection = await store._connections.acquire()
+            pid = connection.get_server_pid()
+            await store._connections.release(connection)
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                async with asyncio.timeout(30):
+                    await store.aclose()
+            finally:
+                os.kill(pid, signal.SIGCONT)
 
     asyncio.run(trial())
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.servers.redis import Cluster, RedisServer
+from tests.stores.claims import FEWER_KEYS
 from tests.stores.redis_kinds import KINDS, durable_subject, subject
 from twicesafe.testing import CHECKS, Outcome, check_store
 from twicesafe.testing.check import STATEMENTS, TRANSACTIONS, Check, Need
 
 WITHOUT: set[Need] = {TRANSACTIONS}
 """Redis has none to share. Whatever else is promised has to be kept."""
-FEWER_KEYS = 40
 
 KIND = pytest.mark.parametrize("kind", KINDS)
 CHECK = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)

@@ -139,7 +139,7 @@ def test_without_a_server_the_time_passes(kind: str, monkeypatch: pytest.MonkeyP
         with RedisServer() as server:
             store = as_async(KINDS[kind](server.url))
             own = await won(store, lease_us=LONG)
-            waiter = settled(store, own.digest, 400_000)
+            waiter = settled(store, own.digest, 3_000_000)
             await listening(server, 1)
         await asyncio.wait_for(waiter, 20)
         await asyncio.wait_for(settled(store, own.digest, 100_000), 20)

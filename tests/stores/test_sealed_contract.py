@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.servers.postgresql import PostgresqlServer
-from tests.stores.postgresql_kinds import KINDS, new_place
+from tests.stores.claims import FEWER_KEYS, FEWER_RIVALS
+from tests.stores.postgresql_kinds import KINDS, emptied_place
 from tests.stores.test_sqlite_contract import on_files
 from twicesafe.stores.cryptography import Keyring
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
@@ -62,7 +63,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_a_sealed_memory_store_keeps_its_promises(make: Any, settings: str, check: Check) -> None:
     """R22, I1, I3, I4, I5: the contract holds over memory, encrypted or compressed only."""
-    [result] = check_store(lambda clock: sealed(make(clock), **SETTINGS[settings]), only=[check.name], keys=40)
+    [result] = check_store(lambda clock: sealed(make(clock), **SETTINGS[settings]), only=[check.name], keys=FEWER_KEYS)
     applies = not {STATEMENTS, TRANSACTIONS}.intersection(check.needs)
     if SETTLES_STALE in check.needs:
         applies = hasattr(make(ManualClock()).store, "settle_stale")
@@ -75,7 +76,7 @@ def test_a_sealed_memory_store_keeps_its_promises(make: Any, settings: str, chec
 def test_a_sealed_sqlite_store_keeps_its_promises(tmp_path: Path, kinds: tuple[Any, Any], check: Check) -> None:
     """R22, R23, I1, I3, I4, I5: the contract holds over SQLite, transactions included."""
     make = on_files(tmp_path, *kinds)
-    [result] = check_store(lambda clock: sealed(make(clock), keys=RING), only=[check.name], keys=40)
+    [result] = check_store(lambda clock: sealed(make(clock), keys=RING), only=[check.name], keys=FEWER_KEYS)
     assert result.outcome is (Outcome.NOT_APPLICABLE if STATEMENTS in check.needs else Outcome.PASSED), result.reason
 
 
@@ -86,6 +87,9 @@ def test_a_sealed_postgresql_store_keeps_its_promises(
 ) -> None:
     """R22, R23, I1, I3, I4, I5: the contract holds over PostgreSQL, transactions included."""
     assert kind in KINDS
-    place = new_place(postgresql_server, kind)
-    [result] = check_store(lambda clock: sealed(place.subject(clock), keys=RING), only=[check.name], keys=40)
+    place = emptied_place(postgresql_server, kind)
+    [result] = check_store(
+        lambda clock: sealed(place.subject(clock), keys=RING),
+        only=[check.name], rivals=FEWER_RIVALS, keys=FEWER_KEYS,
+    )  # fmt: skip
     assert result.outcome is Outcome.PASSED, result.reason

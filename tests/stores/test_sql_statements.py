@@ -132,10 +132,12 @@ def test_no_statement_is_recognised_by_words() -> None:
     sql = queries(Placeholder.NUMBER)
     assert {name for name, query in sql.all().items() if query.writes} == {
         "claim", "claim_expired", "take_over", "hold_stale", "settle_answered", "forget_stale", "renew",
-        "start_answer", "complete", "release", "hold", "record", "settle", "settle_not_done", "purge_keys",
-        "purge_bodies", "schema_applied",
+        "start_answer", "complete", "release", "hold", "record", "settle", "advance", "reopen", "audit",
+        "audit_outcome", "settle_not_done", "purge_keys", "purge_bodies", "schema_applied",
     }  # fmt: skip
-    assert {name for name, query in sql.all().items() if not query.returns} == NOT_PREPARABLE | {"schema_applied"}
+    assert {name for name, query in sql.all().items() if not query.returns} == NOT_PREPARABLE | {
+        "schema_applied", "audit", "audit_outcome",
+    }  # fmt: skip
 
 
 def test_parameters_are_spelled_as_the_driver_does() -> None:

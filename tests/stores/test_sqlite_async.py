@@ -287,7 +287,10 @@ import asyncio, sys
 sys.path[:0] = sys.argv[2:]
 from tests.stores.claims import ANSWER, BODY, KEY, wish
 from twicesafe.errors import ConfigurationError
+from twicesafe.once import AsyncOnce
 from twicesafe.stores.sqlite import AsyncSqliteStore
+
+async def work(): ...
 
 async def main():
     store = AsyncSqliteStore(sys.argv[1])
@@ -295,7 +298,7 @@ async def main():
     await store.complete((await store.claim(wish())).ownership, ANSWER, KEY, BODY)
     assert store.transactional is False
     try:
-        store.transaction()
+        AsyncOnce(store, scope="shop").operation(key=lambda: "k", effects="transactional")(work)
     except ConfigurationError as error:
         print(error)
     await store.aclose()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from twicesafe.checking.places import Opened, Place, interpose, new_name
 from twicesafe.core.record import Instant
 from twicesafe.errors import StoreUnavailableError
-from twicesafe.stores.postgresql import without_password
+from twicesafe.stores.connecting import without_password
 from twicesafe.testing import MakeStore, ManualClock, StoreUnderTest
 
 T = TypeVar("T")

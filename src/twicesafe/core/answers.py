@@ -45,6 +45,23 @@ class Judgment(NamedTuple):
     replayed: bool = False
 
 
+class Wording(NamedTuple):
+    """What a server says in words of its own, for those that are known to the caller by name. Header names in lower
+    case."""
+
+    marker: bytes = b""
+    """A header whose `true` marks the recorded answer."""
+    directive: bytes = b""
+    """A header whose `true` and `false` say whether to try again."""
+    in_progress: int = 0
+    """The status that says, under a key, that another attempt is at work."""
+    about_keys: tuple[bytes, ...] = ()
+    """Codes in errors that speak of the key and not of the request: what the key names may be done."""
+
+
+PLAIN: Final = Wording()
+
+
 class Problem(NamedTuple):
     """The members of a problem document that matter here."""
 
@@ -64,7 +81,7 @@ _KEY_REUSED_TITLE: Final = PROBLEMS[_KEY_REUSED].title.lower()
 TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Reviewed: each is defined, or universally used, for a condition that passes."""
 
-_NOT_IMPLEMENTED: Final = frozenset({501, 505})
+NOT_IMPLEMENTED: Final = frozenset({501, 505})
 """Server errors that are given instead of working, by definition."""
 
 _UNMENDED_BY_REPEATING: Final = frozenset({401, 403, 404, 422})
@@ -77,9 +94,30 @@ JUDGED_BODY: Final = 64 * 1024
 """Bytes of an error's body that are worth reading to judge it."""
 
 
-def judge(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | None, *, contract: Contract) -> Judgment:
+def judge(
+    status: int,
+    headers: Sequence[tuple[bytes, bytes]],
+    body: bytes | None,
+    *,
+    contract: Contract,
+    wording: Wording = PLAIN,
+) -> Judgment:
     """Judge a whole answer. `body` is its decoded body, or None where it was not read."""
-    replayed = is_replayed(headers)
+    judgment = _judge(status, headers, body, contract, wording)
+    if status < 400 or judgment.replayed or not wording.directive:
+        return judgment
+    directed = flag_in(headers, wording.directive)
+    if directed is None:
+        return judgment
+    if not directed:
+        return judgment._replace(again=Again.NO, reason=f"{judgment.reason} not to be retried")
+    return judgment._replace(again=Again.YES) if judgment.again is Again.NO else judgment
+
+
+def _judge(
+    status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | None, contract: Contract, wording: Wording
+) -> Judgment:
+    replayed = is_replayed(headers) or (wording.marker != b"" and flag_in(headers, wording.marker) is True)
     if status < 400 and status not in _ELSEWHERE:
         if replayed:
             return Judgment(Again.NO, Says.DONE, f"{status} replayed", replayed=True)
@@ -87,8 +125,14 @@ def judge(status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes | Non
     if replayed:
         return Judgment(Again.NO, Says.NEVER, f"{status} replayed", replayed=True)
     problem = problem_of(headers, body)
+    keyed = contract is Contract.KEYED
+    if wording is not PLAIN and keyed:
+        if status == wording.in_progress and problem.kind in ("", "in-progress"):
+            return Judgment(Again.IN_PROGRESS, Says.NOTHING, f"{status} in progress")
+        if status < 500 and body is not None and any(code in body for code in wording.about_keys):
+            return Judgment(Again.NO, Says.NOT_THIS_TIME, f"{status} about the key")
     if status == 409:
-        return _judge_conflict(headers, problem, keyed=contract is Contract.KEYED)
+        return _judge_conflict(headers, problem, keyed=keyed)
     if problem.kind == "handler-failed":
         return Judgment(Again.NO, Says.NEVER, f"{status} recorded")
     says = _not_done(problem) if status < 500 or _instead_of_working(status, headers, problem) else Says.NOTHING
@@ -121,6 +165,9 @@ def _judge_conflict(headers: Sequence[tuple[bytes, bytes]], problem: Problem, *,
     """409 is either about the first attempt, or about the state of the resource and final."""
     if problem.kind == "outcome-unknown":
         return Judgment(Again.NO, Says.NOTHING, "409 outcome unknown")
+    if problem.kind == "already-done" and keyed:
+        # Of a server that gives the first answer to nobody else: Location is where its result is.
+        return Judgment(Again.NO, Says.DONE, "409 already done", replayed=True)
     if problem.retryable is not False and (problem.kind == "in-progress" or _asks_to_wait(headers)):
         if keyed:
             return Judgment(Again.IN_PROGRESS, Says.NOTHING, "409 in progress")
@@ -132,11 +179,14 @@ def _instead_of_working(status: int, headers: Sequence[tuple[bytes, bytes]], pro
     """Whether a server error says that nothing was done.
 
     A 503 that names a time to come back is a refusal of a server that knows its load. One without it may be a
-    gateway's, whose connection to the server broke at any moment.
+    gateway's, whose connection to the server broke at any moment. And so may one with it, where a gateway was on the
+    way and no problem document says who speaks: Varnish's own errors ask to wait, whatever broke.
     """
-    if status in _NOT_IMPLEMENTED or problem.kind in ("store-unavailable", "store-misconfigured"):
+    if status in NOT_IMPLEMENTED or problem.kind in ("store-unavailable", "store-misconfigured"):
         return True
-    return status == 503 and problem.kind != "commit-unknown" and _asks_to_wait(headers)
+    if status != 503 or problem.kind == "commit-unknown" or not _asks_to_wait(headers):
+        return False
+    return problem.kind != "" or not any(name.lower() == b"via" for name, _ in headers)
 
 
 def _asks_to_wait(headers: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -150,6 +200,14 @@ def is_replayed(headers: Sequence[tuple[bytes, bytes]]) -> bool:
         if len(name) == len(marker) and name.lower() == marker:
             return line.strip().lower() == true
     return False
+
+
+def flag_in(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> bool | None:
+    """What a header of true or false says; None where it is absent or says anything else. `name` in lower case."""
+    for found, line in headers:
+        if len(found) == len(name) and found.lower() == name:
+            return {b"true": True, b"false": False}.get(line.strip().lower())
+    return None
 
 
 def is_json(headers: Sequence[tuple[bytes, bytes]]) -> bool:

@@ -4,24 +4,28 @@ Bindings perform, this decides. Time and chance come in with the events: `now` i
 clock, `fraction` is drawn anew from [0, 1) for each event. Closing the generator at any yield changes nothing: the key
 and the bytes are the caller's, and can be sent again (I8).
 
-The order of the questions after each attempt: is the answer final; may the operation be repeated; are attempts left;
-does the wait fit the deadline; does the host's budget allow it. Whatever says no first ends the call at once, with what
-is known. And what is known never turns worse into better: once an attempt may have taken effect, only a success, or an
-answer that the server marks as the recorded one, tells what became of it.
+Before each attempt the host's circuit breaker is asked, where it has one. The order of the questions after each: is the
+answer final; may the operation be repeated; are attempts left; does the wait fit the deadline; does the server still
+know the key then; does the host's budget allow it. Whatever says no first ends the call at once, with what is known.
+And what is known never turns worse into better: once an attempt may have taken effect, only a success, or an answer
+that the server marks as the recorded one, tells what became of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from twicesafe.core.answers import Again, Judgment, Says, judge
+from twicesafe.core.answers import NOT_IMPLEMENTED, PLAIN, Again, Judgment, Says, Wording, judge
+from twicesafe.core.circuits import Circuit
 from twicesafe.core.contract import Contract
 from twicesafe.core.outcome import Attempt, FailureKind, Outcome, Rejected, Sent, Stop, Succeeded, Unknown
 from twicesafe.core.record import HeaderLines
 from twicesafe.core.retry_after import retry_after
 from twicesafe.core.retry_budget import Budget
 from twicesafe.core.retry_policy import SHORTEST_ATTEMPT, RetryPolicy
+from twicesafe.errors import FailedAnswerError
 
 R = TypeVar("R")
 
@@ -75,35 +79,61 @@ class Failed(NamedTuple, Generic[R]):
 
 
 class Call(NamedTuple):
-    """One operation, as the rules see it. `until`: the deadline on the caller's steady clock."""
+    """One operation, as the rules see it. `until`: the deadline on the caller's steady clock.
+
+    `window`: for how many seconds after it was first sent its key may be sent again; None where nobody knows.
+    """
 
     contract: Contract
     key: str | None
     policy: RetryPolicy
     until: float
+    wording: Wording = PLAIN
+    window: float | None = None
 
 
-Attempts: TypeAlias = Generator[Step, "Answered[R] | Failed[R] | float", Outcome[R]]
+Attempts: TypeAlias = Generator[Step, "Answered[R] | Failed[R] | float | None", Outcome[R]]
+"""Sent None for its first step, which may also be its end: where nothing is to be sent."""
 
 
-def attempts(call: Call, budget: Budget, now: float, trail: list[Attempt]) -> Attempts[R]:
+def attempts(
+    call: Call, budget: Budget, now: float, trail: list[Attempt], circuit: Circuit | None = None
+) -> Attempts[R]:
     """One operation from its first attempt to its outcome. Each attempt that ends is added to `trail`."""
-    contract, key, policy, until = call
+    contract, key, policy, until, wording, window = call
     began, number, failures, waits = now, 0, 0, 0
-    sent_before = Sent.NO
+    sent_before, known_until = Sent.NO, math.inf
     perhaps_done = False
+    last: tuple[Answered[R] | Failed[R], Judgment] | None = None
     while True:
+        refusal = None if circuit is None else circuit.refusal()
+        if refusal is not None:
+            open_ = Stop.CIRCUIT
+            if last is None:
+                return Unknown(key=key, sent=Sent.NO, attempts=(), stop=open_, error=refusal)
+            trail[-1] = trail[-1]._replace(stop=open_)
+            return _conclude(*last, open_, contract, key, sent_before, tuple(trail), perhaps_done=perhaps_done)
         number += 1
         started = now
-        event = yield Send(number, min(policy.attempt_s, until - now))
-        assert not isinstance(event, float)
+        try:
+            event = yield Send(number, min(policy.attempt_s, until - now))
+        except BaseException as given_up:
+            if circuit is not None:
+                circuit.ended(given_up)
+            raise
+        assert event is not None and not isinstance(event, float)
         now = event.now
-        judgment, sent = _judge(event, contract)
+        judgment, sent = _judge(event, contract, wording)
+        last = event, judgment
+        if circuit is not None:
+            circuit.ended(_failure(event, judgment))
+        if sent is not Sent.NO and sent_before is Sent.NO and window is not None and contract is Contract.KEYED:
+            known_until = started + window
         if judgment.again is Again.IN_PROGRESS:
             waits += 1
         else:
             failures += 1
-        delay, stop = _plan(call, event, judgment, sent, failures, waits, budget)
+        delay, stop = _plan(call, event, judgment, sent, failures, waits, budget, known_until)
         trail.append(
             Attempt(
                 number=number,
@@ -123,23 +153,37 @@ def attempts(call: Call, budget: Budget, now: float, trail: list[Attempt]) -> At
         if delay is not None:
             woke = yield Wait(delay)
             assert isinstance(woke, float)
-            if until - woke >= SHORTEST_ATTEMPT / 2:
+            if until - woke >= SHORTEST_ATTEMPT / 2 and woke < known_until:
                 now = woke
                 perhaps_done = perhaps_done or judgment.says is Says.NOTHING
                 continue
-            # Slept past the deadline: there is nothing left to try with.
-            stop = Stop.DEADLINE
+            # Slept longer than was asked for.
+            stop = Stop.DEADLINE if woke < known_until else Stop.FORGOTTEN
         assert stop is not None
         return _conclude(event, judgment, stop, contract, key, sent_before, tuple(trail), perhaps_done=perhaps_done)
 
 
-def _judge(event: Answered[R] | Failed[R], contract: Contract) -> tuple[Judgment, Sent]:
+def done_at_once(status: int) -> bool:
+    """Whether attempts() would make a success of a first answer, whatever else it holds and the contract is."""
+    return 200 <= status < 300
+
+
+def _judge(event: Answered[R] | Failed[R], contract: Contract, wording: Wording) -> tuple[Judgment, Sent]:
     if isinstance(event, Failed):
         again = Again.NO if event.kind is FailureKind.UNTRUSTED else Again.YES
         says = Says.NOT_DONE if event.sent is Sent.NO else Says.NOTHING
         where = "" if event.status is None else f" in the body of a {event.status}"
         return Judgment(again, says, f"{event.kind}{where}"), event.sent
-    return judge(event.status, event.headers, event.body, contract=contract), Sent.YES
+    return judge(event.status, event.headers, event.body, contract=contract, wording=wording), Sent.YES
+
+
+def _failure(event: Answered[R] | Failed[R], judgment: Judgment) -> BaseException | None:
+    """What a circuit breaker is to hear of an attempt: whether the server, or the way to it, failed."""
+    if isinstance(event, Failed):
+        return event.error
+    if event.status < 500 or event.status in NOT_IMPLEMENTED or judgment.replayed:
+        return None
+    return FailedAnswerError(f"answered {event.status}")
 
 
 def _plan(
@@ -150,9 +194,10 @@ def _plan(
     failures: int,
     waits: int,
     budget: Budget,
+    known_until: float,
 ) -> tuple[float, None] | tuple[None, Stop]:
     """The seconds to wait before the next attempt, or why there is none."""
-    contract, _, policy, until = call
+    contract, policy, until = call.contract, call.policy, call.until
     if judgment.again is Again.NO:
         return None, Stop.HOPELESS if isinstance(event, Failed) else Stop.ANSWERED
     if contract is Contract.NEVER and sent is not Sent.NO:
@@ -166,6 +211,8 @@ def _plan(
     delay = _delay(asked, window, longest, event.fraction, policy)
     if delay is None:
         return None, Stop.DEADLINE
+    if event.now + delay >= known_until:
+        return None, Stop.FORGOTTEN
     # To ask after an attempt that is at work is no load worth mentioning. One that may still be at work, and was given
     # up, is worth two refusals.
     cost = 0.0 if in_progress else 2.0 if judgment.says is Says.NOTHING else 1.0

@@ -53,6 +53,7 @@ class Capture:
     """Collects one answer. `live` False holds streams back up to the limit (transactional operations)."""
 
     __slots__ = (
+        "_bodiless",
         "_chunks",
         "_event_stream",
         "_length",
@@ -71,6 +72,7 @@ class Capture:
         self._chunks: list[bytes] | None = []
         self._length: int | None = None
         self._event_stream = False
+        self._bodiless = False
         self.status = 0
         self.headers: HeaderLines = ()
         self.size = 0
@@ -80,6 +82,8 @@ class Capture:
     def start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """The status line and the header lines, one by one."""
         self.status = status
+        # Whoever has the head of such an answer has it all, so that it is held back until the end is recorded.
+        self._bodiless = status in (204, 304)
         self.headers = tuple(headers)
         for name, line in self.headers:
             length = len(name)
@@ -105,11 +109,16 @@ class Capture:
             return Progress.WHOLE
         if self.flowing:
             return Progress.FLOW
-        endless = self._event_stream or self._length is None or self._length > self._limit
+        endless = not self._bodiless and (self._event_stream or self._length is None or self._length > self._limit)
         if self._chunks is None or (endless and (self._live or self._event_stream)):
             self.flowing = True
             return Progress.FLOW
         return Progress.HOLD
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the body is there to its last byte, though its end may be still to be told."""
+        return self.whole or self.size == self._length
 
     @property
     def kept(self) -> bytes | None:

@@ -18,7 +18,11 @@ class RequestFingerprint(Protocol):
 
 
 class Claim(NamedTuple):
-    """A wish to become the one who runs. `owner` is 16 random bytes, new for every claim (R12)."""
+    """A wish to become the one who runs. `owner` is 16 random bytes, new for every claim (R12).
+
+    `seen` is for workers: the record as they found it when they looked for claims that were left behind. Where it is
+    still so, a store may take it over without another look.
+    """
 
     digest: bytes
     scope: str
@@ -30,6 +34,7 @@ class Claim(NamedTuple):
     lease_us: Micros
     key_us: Micros
     request: bytes | None = None
+    seen: Record | None = None
 
 
 class Claimed(NamedTuple):

@@ -14,10 +14,10 @@ from typing import Final
 
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
+from twicesafe.core.duplicates import answer_for, problem_answer
 from twicesafe.core.lifecycle import Verdict, decide
 from twicesafe.core.policy import REFUSED_BEFORE_WORK, Policy
-from twicesafe.core.problems import PROBLEMS, REPLAYED, problem
-from twicesafe.core.record import Effects, Instant, Micros, Ownership, Record, StoredResponse
+from twicesafe.core.record import Effects, Micros, Ownership, StoredResponse
 from twicesafe.core.replay import remembered
 from twicesafe.core.steps import (
     FLOW,
@@ -40,7 +40,7 @@ from twicesafe.core.steps import (
     Step,
     Wait,
 )
-from twicesafe.errors import AmbiguousWriteError, CommitRefusedError, LeaseLostError, SchemaError, StoreError
+from twicesafe.errors import AmbiguousWriteError, CommitRefusedError, HeldError, LeaseLostError, SchemaError, StoreError
 
 RECORDING_ATTEMPTS: Final = 4
 """The work is done; only its record is missing. 4 tries over some 0.35 s ride out a failover of a pooled connection."""
@@ -51,7 +51,6 @@ FIRST_EPOCH: Final = 1
 FIRST_PAUSE: Final[Micros] = 50_000
 SHORTEST_PAUSE: Final[Micros] = 10_000
 LONGEST_PAUSE: Final[Micros] = 500_000
-ONE_SECOND: Final[Micros] = 1_000_000
 AT_ONCE: Final[Micros] = 1
 """A lease cannot last nothing."""
 
@@ -87,21 +86,24 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
             continue
         verdict, record, now = found
         yield _NOTICES[verdict]
-        return _answer_for(verdict, record, now, policy, usual_us)
+        return answer_for(verdict, record, now, policy, usual_us)
     own, _, previous = found
     if previous is not None:
         yield Notice("claim.taken_over")
     outcome = yield Run(own, previous)
     if type(outcome) is Raised:
-        return (yield from _raised(claim, policy, own, outcome, usual_us))
+        return (yield from _raised(claim, policy, found, outcome, usual_us))
     assert type(outcome) is Responded, outcome
     status, headers, body, entered, repeatable, streaming = outcome
     if streaming:
-        return (yield from _stream(claim, policy, own, outcome, usual_us))
+        return (yield from _stream(claim, policy, found, outcome, usual_us))
     if _nothing_done(status, entered, repeatable, policy):
-        yield from _try(Release(own))
+        yield from _let_go(claim, found)
         return FORWARD
-    response = StoredResponse(status, remembered(headers, store_cookies=policy.store_cookies), body)
+    if status in policy.rerun:
+        yield from _open_again(claim, own)
+        return FORWARD
+    response = StoredResponse(status, remembered(headers, policy.forgotten), body)
     recording = Complete(own, response, policy.key_us, policy.body_us, policy.keeps_effects(status))
     try:
         # As _complete does; not by it, because every first request comes this way.
@@ -205,15 +207,17 @@ def _superseded(claim: Claim, policy: Policy, result: Result, usual_us: Micros) 
         assert type(found) is Found, found
         verdict = decide(found.record, claim.fingerprint, b"", found.now)
     except StoreError:
-        return _problem("outcome-unknown", policy)._replace(error=error)
+        return problem_answer("outcome-unknown", policy)._replace(error=error)
     if verdict is Verdict.FREE:
         # Nobody remembers the key any more. A transaction was rolled back; otherwise the work was done here.
         return (
-            _problem("store-unavailable", policy, retry_after=1) if claim.effects is Effects.TRANSACTIONAL else result
+            problem_answer("store-unavailable", policy, retry_after=1)
+            if claim.effects is Effects.TRANSACTIONAL
+            else result
         )
     if verdict in (Verdict.TAKE_OVER, Verdict.HOLD, Verdict.SETTLE, Verdict.MISMATCH):
         verdict = Verdict.UNKNOWN
-    return _answer_for(verdict, found.record, found.now, policy, usual_us)._replace(error=error)
+    return answer_for(verdict, found.record, found.now, policy, usual_us)._replace(error=error)
 
 
 def _commit_unknown(claim: Claim, policy: Policy, own: Ownership, result: Result, error: StoreError) -> Exchange:
@@ -230,37 +234,57 @@ def _commit_unknown(claim: Claim, policy: Policy, own: Ownership, result: Result
         if attempt < RECORDING_ATTEMPTS:
             yield Wait(pause)
             pause *= 2
-    return _problem("commit-unknown", policy, retry_after=1)
+    return problem_answer("commit-unknown", policy, retry_after=1)
 
 
-def _raised(claim: Claim, policy: Policy, own: Ownership, outcome: Raised, usual_us: Micros) -> Exchange:
+def _raised(claim: Claim, policy: Policy, won: Claimed, outcome: Raised, usual_us: Micros) -> Exchange:
+    own = won.ownership
     error = outcome.error if outcome.error is not None else IncompleteAnswerError()
-    if claim.effects is Effects.TRANSACTIONAL or outcome.entered is False:
-        # Rolled back, or never entered: nothing happened.
-        yield from _try(Release(own))
+    if outcome.entered is False:
+        yield from _let_go(claim, won)
         return Propagate(error)
-    if claim.effects is not Effects.OPAQUE:
-        # Run again, by whoever asks next. But something may have happened: under the derived keys that a provider has
-        # seen no other request may run (I4), no longer than it remembers them (R25), and recovery points stay.
-        yield from _try(Renew(own, AT_ONCE))
-        return Propagate(error)
-    if not isinstance(error, Exception) or outcome.error is None or policy.unknown_on_error:
+    torn = not isinstance(error, Exception) or outcome.error is None
+    if claim.effects is not Effects.OPAQUE or torn or policy.unknown_on_error:
         # Torn out of its work, or out of its answer: it may have done it.
-        yield Notice("outcome.unknown", loud=True)
-        yield from _try(Hold(own))
+        yield from _open_again(claim, own, held=isinstance(error, HeldError))
         return Propagate(error)
-    status, headers, body = problem("handler-failed", header=policy.header, base=policy.problem_base)
+    status, headers, body = policy.problem("handler-failed")
     response = StoredResponse(status, headers, body)
     answer = Answer(status, headers, body, "handler-failed", error)
     return (yield from _complete(claim, policy, own, response, answer, usual_us))
 
 
-def _stream(claim: Claim, policy: Policy, own: Ownership, head: Responded, usual_us: Micros) -> Exchange:
-    """The body flows live. What retries get is recorded before its first byte: done, body not kept (I11, R18)."""
-    if _nothing_done(head.status, head.entered, head.repeatable, policy):
+def _let_go(claim: Claim, won: Claimed) -> Generator[Step, object, None]:
+    """This attempt did nothing. An earlier one, which this took over from, may have: then the key keeps its request."""
+    if won.previous is None:
+        yield from _try(Release(won.ownership))
+    else:
+        yield from _open_again(claim, won.ownership)
+
+
+def _open_again(claim: Claim, own: Ownership, *, held: bool = False) -> Generator[Step, object, None]:
+    """The attempt failed, entered as it was: what the operation declares of its effects decides about another (R13)."""
+    if claim.effects is Effects.TRANSACTIONAL:
         yield from _try(Release(own))
+    elif claim.effects is not Effects.OPAQUE and not held:
+        # Run again, by whoever asks next. But something may have happened: under the derived keys that a provider has
+        # seen no other request may run (I4), no longer than it remembers them (R25), and recovery points stay.
+        yield from _try(Renew(own, AT_ONCE))
+    else:
+        yield Notice("outcome.unknown", loud=True)
+        yield from _try(Hold(own))
+
+
+def _stream(claim: Claim, policy: Policy, won: Claimed, head: Responded, usual_us: Micros) -> Exchange:
+    """The body flows live. What retries get is recorded before its first byte: done, body not kept (I11, R18)."""
+    own = won.ownership
+    if _nothing_done(head.status, head.entered, head.repeatable, policy):
+        yield from _let_go(claim, won)
         return _flowed((yield FLOW))
-    lines = remembered(head.headers, store_cookies=policy.store_cookies)
+    if head.status in policy.rerun:
+        yield from _open_again(claim, own)
+        return _flowed((yield FLOW))
+    lines = remembered(head.headers, policy.forgotten)
     begun = StoredResponse(head.status, lines, None)
     if claim.effects is Effects.TRANSACTIONAL:
         result = yield from _complete(claim, policy, own, begun, FORWARD, usual_us)
@@ -313,9 +337,9 @@ def _no_store(name: str, error: StoreError, policy: Policy) -> Exchange:
     """Nothing was done, for want of a store. Asking again does not make tables."""
     if isinstance(error, SchemaError):
         yield Notice("store.misconfigured", loud=True, error=error)
-        return _problem("store-misconfigured", policy)
+        return problem_answer("store-misconfigured", policy)
     yield Notice(name, loud=True, error=error)
-    return _problem("store-unavailable", policy, retry_after=1)
+    return problem_answer("store-unavailable", policy, retry_after=1)
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -329,54 +353,8 @@ _NOTICES: Final = {
 }
 
 
-_OF_THE_BODY: Final = frozenset(
-    {b"etag", b"last-modified", b"accept-ranges", b"digest", b"repr-digest", b"cache-control"}
-)
-"""Besides Content-*: what describes a body that is no longer kept, and what its replacement says for itself."""
-
-
 class IncompleteAnswerError(RuntimeError):
     """The handler returned without finishing its answer."""
 
     def __init__(self) -> None:
         super().__init__("the application returned without completing its response")
-
-
-def _answer_for(verdict: Verdict, record: Record | None, now: Instant, policy: Policy, usual_us: Micros) -> Answer:
-    if verdict is Verdict.REPLAY:
-        assert record is not None and record.response is not None and record.response.body is not None
-        stored = record.response
-        return Answer(stored.status, (*stored.headers, REPLAYED), record.response.body, "replayed")
-    if verdict is Verdict.GONE:
-        return _without_body(record, policy)
-    if verdict is Verdict.IN_PROGRESS:
-        left = ONE_SECOND if record is None else record.lease_until - now
-        return _problem("in-progress", policy, retry_after=retry_after(left, usual_us))
-    if verdict is Verdict.MISMATCH:
-        return _problem("key-reused", policy)
-    return _problem("outcome-unknown", policy)
-
-
-def _without_body(record: Record | None, policy: Policy) -> Answer:
-    """Done: the status and the header lines still tell how; the body is replaced by a document that says so (R18)."""
-    status = 200 if record is None or record.response is None else record.response.status
-    kept = () if record is None or record.response is None else record.response.headers
-    headers = tuple(
-        [line for line in kept if not line[0].lower().startswith(b"content-") and line[0].lower() not in _OF_THE_BODY]
-    )
-    if status in (204, 205, 304):
-        return Answer(status, (*headers, REPLAYED), b"", "result-not-kept")
-    _, lines, body = problem("result-not-kept", header=policy.header, base=policy.problem_base, status=status)
-    return Answer(status, (*headers, *lines, REPLAYED), body, "result-not-kept")
-
-
-def retry_after(lease_left: Micros, usual_us: Micros) -> int:
-    """Whole seconds, at least 1: the smaller of the lease left and what the operation usually takes."""
-    wait = min(lease_left, usual_us or ONE_SECOND)
-    return max(1, -(-wait // ONE_SECOND))
-
-
-def _problem(kind: str, policy: Policy, *, retry_after: int | None = None) -> Answer:
-    assert kind in PROBLEMS, kind
-    status, headers, body = problem(kind, header=policy.header, base=policy.problem_base, retry_after=retry_after)
-    return Answer(status, headers, body, kind)

@@ -1,11 +1,12 @@
 """Does this request ask for the same thing as the first one?
 
-The digest covers method, raw path, query string, media type, content coding, chosen headers and the body (R8). Its
-first byte names the algorithm, so that the algorithm can change under live keys: a stored fingerprint is always
-compared by its own. Whatever a stricter reading cannot parse is hashed as it was sent, under another mark than a parsed
-form, so that the two never meet: a false mismatch refuses, a false match would replay the wrong answer.
+The digest covers method, raw path, query string, media type, content coding, chosen headers and the body (R8); by one
+algorithm, to be chosen with care, the address alone. Its first byte names the algorithm, so that the algorithm can
+change under live keys: a stored fingerprint is always compared by its own. Whatever a stricter reading cannot parse is
+hashed as it was sent, under another mark than a parsed form, so that the two never meet: a false mismatch refuses, a
+false match would replay the wrong answer.
 
-Written one way is one request, and nothing else: `/work` is not `/work/`, `%7E` is not `~`, `?a=1&b=2` is not
+Written one way is one request, and nothing else: `/orders` is not `/orders/`, `%7E` is not `~`, `?a=1&b=2` is not
 `?b=2&a=1`. A client that tries again sends what it sent before.
 """
 
@@ -23,6 +24,9 @@ from twicesafe.core.canonical_json import canonical_json
 from twicesafe.core.multipart import canonical_multipart
 from twicesafe.errors import ConfigurationError, FingerprintAlgorithmError
 
+UNQUOTED: Final = "/:@!$&'()*+,;=~"
+"""What clients leave as it is in a path (RFC 3986, 3.3): quoted anew it is what another server, which says it, got."""
+
 
 class FingerprintAlgorithm(IntEnum):
     """Numbers are stored: never change one, never change what one means, add another."""
@@ -33,11 +37,15 @@ class FingerprintAlgorithm(IntEnum):
     """JSON bodies canonically, numbers exact; everything else as RAW_1."""
     MULTIPART_1 = 3
     """multipart/form-data part by part, without the boundary; everything else as RAW_1."""
+    ADDRESS_1 = 4
+    """Method, path, query string and chosen headers; the body counts for nothing. A caller who reuses a key for another
+    body is answered as if it had been the first one: only for callers of an API that has always done so."""
 
 
 RAW: Final = FingerprintAlgorithm.RAW_1
 JSON: Final = FingerprintAlgorithm.JSON_1
 MULTIPART: Final = FingerprintAlgorithm.MULTIPART_1
+ADDRESS: Final = FingerprintAlgorithm.ADDRESS_1
 
 
 class FingerprintRule(NamedTuple):
@@ -128,7 +136,9 @@ def compute(facts: RequestFacts, algorithm: FingerprintAlgorithm, names: Iterabl
         content_type, content_encoding = lines.get(b"content-type", b""), lines.get(b"content-encoding", b"")
     else:
         content_type, content_encoding = _listed(headers, b"content-type"), _listed(headers, b"content-encoding")
-    parsed = None if algorithm is RAW else _parsed_body(algorithm, content_type, content_encoding, body)
+    if algorithm is ADDRESS:
+        content_type = content_encoding = body = b""
+    parsed = _parsed_body(algorithm, content_type, content_encoding, body)
     if parsed is not None:
         content_type, body = parsed
         content_encoding = b""
@@ -176,4 +186,6 @@ def _parsed_body(
     """The media type and the canonical body, or None where the bytes are to be taken as sent."""
     if algorithm is JSON:
         return canonical_json(content_type, content_encoding, body)
-    return canonical_multipart(content_type, content_encoding, body)
+    if algorithm is MULTIPART:
+        return canonical_multipart(content_type, content_encoding, body)
+    return None

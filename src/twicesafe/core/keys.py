@@ -36,6 +36,7 @@ class KeySyntax(StrEnum):
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _ESCAPED = re.compile(r'\\(["\\])')
+_MARKS = re.compile(r"[ -/:-@\[-`{-~]*")
 
 
 class KeyRule(NamedTuple):
@@ -44,6 +45,8 @@ class KeyRule(NamedTuple):
     syntax: KeySyntax = KeySyntax.OPAQUE
     min_length: int = 1
     max_length: int = MAX_KEY_LENGTH
+    punctuation: str | None = None
+    """Opaque keys hold letters, digits and these characters; None allows all of printable ASCII."""
 
     def checked(self) -> KeyRule:
         """This rule with its syntax as the enum's member, or ConfigurationError."""
@@ -56,6 +59,9 @@ class KeyRule(NamedTuple):
             length = getattr(self, name)
             if not isinstance(length, int):
                 raise ConfigurationError(f"key {name} must be a whole number, not {length!r}")
+        marks: object = self.punctuation
+        if marks is not None and not (isinstance(marks, str) and _MARKS.fullmatch(marks)):
+            raise ConfigurationError(f"key punctuation must be printable ASCII, no letters or digits, not {marks!r}")
         if not 1 <= self.min_length <= self.max_length <= MAX_KEY_LENGTH:
             raise ConfigurationError(
                 f"key lengths must satisfy 1 <= min_length <= max_length <= {MAX_KEY_LENGTH}, "
@@ -66,9 +72,20 @@ class KeyRule(NamedTuple):
 
 def plain_key(rule: KeyRule) -> Callable[[bytes], object]:
     """A test for header lines which, where it holds, are the key that parse_key would find: most are."""
-    uuid = rule.syntax is KeySyntax.UUID
-    shape = rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}" if uuid else rb"[!#-~](?:[ -~]*[!-~])?"
+    if rule.syntax is KeySyntax.UUID:
+        shape = rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    elif rule.punctuation is None:
+        shape = rb"[!#-~](?:[ -~]*[!-~])?"
+    else:
+        inside, ends = (b"0-9A-Za-z" + _in_class(rule.punctuation, without=blank) for blank in ("", " "))
+        # What begins with a quote may be a string.
+        shape = rb'(?!")[%b](?:[%b]*[%b])?' % (ends, inside, ends)
     return re.compile(rb"(?=.{%d,%d}\Z)%b" % (rule.min_length, rule.max_length, shape)).fullmatch
+
+
+def _in_class(marks: str, *, without: str) -> bytes:
+    """These characters as they are written between the brackets of a pattern."""
+    return re.escape("".join(mark for mark in marks if mark != without)).encode("ascii")
 
 
 def parse_key(lines: Sequence[bytes | str], rule: KeyRule) -> str | None:
@@ -126,6 +143,9 @@ def check_key(text: str, rule: KeyRule) -> str:
         if _UUID.fullmatch(text) is None:
             raise InvalidKeyError("the idempotency key must be a UUID such as 8e03978e-40d5-43e8-bc93-6894a57f9324")
         return text.lower()
+    if rule.punctuation is not None and not all(letter.isalnum() or letter in rule.punctuation for letter in text):
+        marks = " ".join("blanks" if mark == " " else mark for mark in rule.punctuation)
+        raise InvalidKeyError(f"the idempotency key may hold letters, digits{' and ' + marks if marks else ''} only")
     return text
 
 
@@ -202,6 +222,36 @@ def derive(digest: bytes, call: str) -> str:
     """
     name = call.encode("utf-8")
     return _as_uuid(blake2b(b"%d:%b" % (len(name), name), digest_size=16, key=digest, person=b"twicesafe-call-1"))
+
+
+def fitted(key: str, rule: KeyRule) -> str:
+    """A key that `derive` made, as `rule` takes it: all of it, in fewer characters or others where that has to be.
+
+    The same on every attempt, and as unique as before: no part of it is left out. ConfigurationError where the rule has
+    no room for it.
+    """
+    number = int(key.replace("-", ""), 16)
+    for form in (key, f"{number:032x}", _in_digits(number, 36, 25), _in_digits(number, 62, 22)):
+        try:
+            return check_key(form, rule)
+        except InvalidKeyError:
+            continue
+    raise ConfigurationError(
+        f"keys of {rule.min_length} to {rule.max_length} characters have no room for one that is nobody else's: it "
+        "takes 22 to 36 letters and digits"
+    )
+
+
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def _in_digits(number: int, radix: int, width: int) -> str:
+    """`number` to this base, in as many digits as the largest of 128 bits takes."""
+    digits = []
+    for _ in range(width):
+        number, digit = divmod(number, radix)
+        digits.append(_DIGITS[digit])
+    return "".join(reversed(digits))
 
 
 def derived_key(name: str, *parts: str | int | UUID) -> str:

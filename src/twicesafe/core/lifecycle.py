@@ -1,6 +1,7 @@
 """The life of a record: one table of states and events, and the one function that judges a record.
 
-Rule 1: everything that decides what may happen to a record is in this file, and nowhere else.
+Rule 1: everything that decides what may happen to a record is in this file, and nowhere else. What the steps of an
+operation ask for beside that is in settling.py, and when a worker tries again in turns.py.
 Rule 2: this file does not know where records are kept, nor what a request is.
 
 Invariants, cited by tests:
@@ -30,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeGuard
 
 from twicesafe.core.record import Effects, Instant, Record, RecordState
 
@@ -194,6 +195,14 @@ def abandoned(record: Record, now: Instant) -> Verdict | None:
         # Until the retention ends the key keeps other requests out (I4).
         return Verdict.FREE if now >= record.key_until else None
     return verdict
+
+
+def outstanding(record: Record | None, now: Instant) -> TypeGuard[Record]:
+    """Whether it waits for somebody: its outcome is unknown, or it broke off and a worker can go on with it."""
+    where = standing(record, now)
+    if record is None or where is Standing.UNKNOWN:
+        return record is not None
+    return where is Standing.STALE and record.effects is Effects.RESUMABLE
 
 
 def _after_crash(record: Record, now: Instant) -> Verdict:

@@ -17,7 +17,7 @@ import re
 from typing import Final
 
 from twicesafe.core.content_coding import decoded
-from twicesafe.core.media_type import media_type
+from twicesafe.core.media_type import MediaType, media_type
 
 MAX_PARTS: Final = 1000
 """What multipart parsers of web frameworks take at most."""
@@ -35,15 +35,13 @@ _DISPOSITION: Final = re.compile(
 def canonical_multipart(content_type: bytes, content_encoding: bytes, body: bytes) -> tuple[bytes, bytes] | None:
     """The media type and canonical body, or None where the bytes are to be taken as sent."""
     kind = media_type(content_type)
-    if kind is None or kind.essence != b"multipart/form-data":
-        return None
-    boundaries = kind.values(b"boundary")
-    if len(boundaries) != 1 or _BOUNDARY.fullmatch(boundaries[0]) is None:
+    boundary = _boundary(kind)
+    if kind is None or boundary is None:
         return None
     plain = decoded(content_encoding, body)
     if plain is None:
         return None
-    parts = _parts(plain, boundaries[0])
+    parts = _parts(plain, boundary)
     if parts is None:
         return None
     # By name only: parts of one name stay in the order they were sent in.
@@ -52,6 +50,21 @@ def canonical_multipart(content_type: bytes, content_encoding: bytes, body: byte
     for _, headers, content in parts:
         pieces += (b"%d:%b%d:" % (len(headers), headers, len(content)), content)
     return kind.without(b"boundary"), b"".join(pieces)
+
+
+def field_values(content_type: bytes, body: bytes, name: str) -> list[str] | None:
+    """The values of the form's fields of this name, each byte a character. None for what the grammar does not take."""
+    boundary = _boundary(media_type(content_type))
+    parts = None if boundary is None else _parts(body, boundary)
+    wanted = name.encode("utf-8")
+    return None if parts is None else [content.decode("latin-1") for found, _, content in parts if found == wanted]
+
+
+def _boundary(kind: MediaType | None) -> bytes | None:
+    if kind is None or kind.essence != b"multipart/form-data":
+        return None
+    boundaries = kind.values(b"boundary")
+    return boundaries[0] if len(boundaries) == 1 and _BOUNDARY.fullmatch(boundaries[0]) is not None else None
 
 
 def _parts(body: bytes, boundary: bytes) -> list[tuple[bytes, bytes, bytes]] | None:

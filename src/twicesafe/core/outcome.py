@@ -53,6 +53,10 @@ class Stop(StrEnum):
     """The next wait would not fit."""
     BUDGET = "budget"
     """This host's retry budget is spent."""
+    CIRCUIT = "circuit open"
+    """This host's circuit breaker let nothing through."""
+    FORGOTTEN = "forgotten"
+    """By then the server may have forgotten the key: a further attempt could do it twice."""
 
 
 class Attempt(NamedTuple):
@@ -120,7 +124,8 @@ class Unknown(Generic[R]):
     a new key could do it twice.
 
     `response` is the last answer, if one came that settled nothing; its body may be missing where `error` is set.
-    `error` is what the HTTP library raised last.
+    `error` is what the HTTP library raised last, or the circuit breaker that let nothing through: `attempts` is empty
+    then.
     """
 
     key: str | None = field(repr=False)
@@ -133,7 +138,7 @@ class Unknown(Generic[R]):
     def raise_for_outcome(self) -> R:
         """UnknownError, from the HTTP library's own error where there is one."""
         what = "it was never sent" if self.sent is Sent.NO else "ask again with the same key and the same bytes"
-        last = self.attempts[-1].reason
+        last = self.attempts[-1].reason if self.attempts else self.stop
         raise UnknownError(f"the outcome of the operation is unknown ({last}): {what}", self) from self.error
 
 

@@ -13,7 +13,6 @@ from typing import Final
 from twicesafe.core.claims import Claimed, Existing
 from twicesafe.core.lifecycle import Verdict
 from twicesafe.core.policy import Policy
-from twicesafe.core.problems import REPLAYED
 from twicesafe.core.record import HeaderLines
 from twicesafe.core.steps import Answer, Notice
 
@@ -23,14 +22,15 @@ REPLAYED_NOTICE: Final = Notice("replayed")
 _new: Final = tuple.__new__
 
 
-def plain_replay(found: Claimed | Existing) -> Answer | None:
+def plain_replay(found: Claimed | Existing, policy: Policy) -> Answer | None:
     """The answer that was recorded, where there is one: send it, and tell REPLAYED_NOTICE."""
-    if type(found) is not Existing or found.verdict is not Verdict.REPLAY:
+    if type(found) is not Existing or found.verdict is not Verdict.REPLAY or policy.refuse_duplicates:
         return None
     assert found.record is not None and found.record.response is not None
-    status, headers, body = found.record.response
+    stored = found.record.response
+    status, headers, body = stored
     assert body is not None
-    return _new(Answer, (status, (*headers, REPLAYED), body, "replayed", None))
+    return _new(Answer, (status, (*headers, *policy.marked), body, "replayed", None, stored))
 
 
 def plain_record(

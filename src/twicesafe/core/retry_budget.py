@@ -38,11 +38,11 @@ class BudgetSize(NamedTuple):
 
 DEFAULT_SIZES: Final[Mapping[Work, BudgetSize]] = MappingProxyType(
     {
-        # A burst that covers a restart of a small service, then a tenth of the traffic. The trickle lets a client that
-        # sends a few requests a minute recover without a success to pay for it.
-        Work.INTERACTIVE: BudgetSize(full=20.0, per_success=0.1, per_second=0.2),
+        # A burst that covers a restart of a small service, then a tenth of the traffic. The trickle, a retry in 50
+        # seconds, lets a client that sends little recover without a success to pay for it; hundreds of them add little.
+        Work.INTERACTIVE: BudgetSize(full=20.0, per_success=0.1, per_second=0.02),
         # Nobody is waiting: half the burst, half the share.
-        Work.BACKGROUND: BudgetSize(full=10.0, per_success=0.05, per_second=0.05),
+        Work.BACKGROUND: BudgetSize(full=10.0, per_success=0.05, per_second=0.01),
     }
 )
 

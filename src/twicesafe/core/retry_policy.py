@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from twicesafe.core.retry_budget import Work
+from twicesafe.core.routes import Routes, Terms, check_header
 from twicesafe.errors import ConfigurationError
 
 DEFAULT_ATTEMPTS: Final = 4
@@ -40,6 +41,8 @@ class RetryPolicy:
     bounds the whole call, waits included, and clips every attempt. `attempt_timeout` bounds one attempt; None leaves
     that to the HTTP client's own time-outs. The first delay is drawn from 0 to `first_delay`, and each further one from
     a window twice as wide, up to `longest_delay`. `work` names the retry budget. `header` carries the key.
+    `routes` says what is known of servers' operations, by method and path.
+    With `leave_to_caller` an operation has one attempt while a request is served whose caller retries.
     """
 
     attempts: int = DEFAULT_ATTEMPTS
@@ -51,11 +54,12 @@ class RetryPolicy:
     work: Work = Work.INTERACTIVE
     header: str = "Idempotency-Key"
     body_limit: int = DEFAULT_BODY_LIMIT
+    routes: Routes | None = None
+    leave_to_caller: bool = False
 
     deadline_s: float = field(init=False, repr=False, compare=False)
     attempt_s: float = field(init=False, repr=False, compare=False)
-    header_name: bytes = field(init=False, repr=False, compare=False)
-    """The carrier's name in lower case."""
+    _plain: Terms = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         write = object.__setattr__
@@ -71,16 +75,27 @@ class RetryPolicy:
             write(self, "work", Work(self.work))
         except ValueError:
             raise ConfigurationError(f"work must be one of {', '.join(Work)}, not {self.work!r}") from None
-        if not self.header or not self.header.isascii() or any(c in self.header for c in " \t\r\n:"):
-            raise ConfigurationError(f"header must be a header name, not {self.header!r}")
+        if self.routes is not None and not isinstance(self.routes, Routes):
+            raise ConfigurationError(f"routes must be Routes(...), not {self.routes!r}")
+        check_header(self.header)
         write(self, "deadline_s", self.deadline.total_seconds())
         limit = self.deadline if self.attempt_timeout is None else self.attempt_timeout
         write(self, "attempt_s", limit.total_seconds())
-        write(self, "header_name", self.header.lower().encode("ascii"))
+        write(self, "_plain", Terms.of_header(self.header))
 
     def but(self, **changes: Any) -> RetryPolicy:
         """This policy with some settings changed; checked again."""
         return replace(self, **changes)
+
+    @property
+    def header_name(self) -> bytes:
+        """The header that carries the key where no route says otherwise, in lower case."""
+        return self._plain.header_name
+
+    def terms_of(self, method: str, netloc: str, path: str) -> Terms:
+        """What holds for a request; `path` may have its query."""
+        route = None if self.routes is None else self.routes.find(method, netloc, path)
+        return self._plain if route is None else route.terms(method, self.header)
 
     def window(self, failures: int) -> float:
         """Seconds from 0 to which the delay after the nth failure is drawn: capped before drawing, so that the jitter

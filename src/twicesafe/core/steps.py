@@ -111,6 +111,8 @@ class Answer(NamedTuple):
     body: bytes
     kind: str
     error: BaseException | None = None
+    stored: StoredResponse | None = None
+    """What is remembered of the first answer, where this is an answer to a duplicate of it: see core.rebuilding."""
 
 
 class Propagate(NamedTuple):

@@ -299,6 +299,13 @@ class AsyncSqliteTransaction:
     async def renew(self, own: Ownership, lease_us: Micros) -> None:
         """There is no lease: the write lock lasts as long as the transaction."""
 
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        try:
+            await self._run(partial(self._steps.advance, own, seen, point, data))
+        finally:
+            await self._guard_or_leave()
+
     async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
         await self._end(partial(self._steps.start_answer, own, head))

@@ -1,20 +1,30 @@
 """Records in MySQL or MariaDB by asyncmy, beside your own tables, for any number of processes.
 
 Round trips are the cost: statements that need no answer first travel together, BEGIN with the lock of the key and
-COMMIT with the record.
+COMMIT with the record. The leased way's two statements travel alone, so the server need not read them anew each time:
+they are prepared once for each connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import timedelta
-from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any, Final, final
+from weakref import WeakKeyDictionary
 
 import asyncmy
 from asyncmy.cursors import Cursor
 from asyncmy.errors import MySQLError
 
+from twicesafe.stores.connecting import (
+    DEFAULT_POOL_SIZE,
+    DEFAULT_TIMEOUT,
+    no_connection,
+    no_entry,
+    seconds,
+    without_password,
+)
 from twicesafe.stores.deadlines import Deadlines
 from twicesafe.stores.mysql import (
     Failure,
@@ -25,24 +35,26 @@ from twicesafe.stores.mysql import (
     patience,
     queries,
     settings_of,
+    size_of,
     text_of,
     too_large,
 )
 from twicesafe.stores.mysql_async import AsyncMysqlStore
-from twicesafe.stores.postgresql import (
-    DEFAULT_POOL_SIZE,
-    DEFAULT_TIMEOUT,
-    no_connection,
-    no_entry,
-    seconds,
-    without_password,
-)
 from twicesafe.stores.steps import Statement
 
 __all__ = ["AsyncmyStore"]
 
 LOST: Final = (OSError, MySQLError)
 """What asyncmy raises when it has no word from a server, or an error of one. A time-out is an OSError."""
+
+PREPARED: Final = frozenset({"claim", "complete"})
+"""Statements that are worth a name on the server. It has 16,382 of them for all connections together."""
+
+FORGOTTEN: Final = frozenset({1243, 1615})
+"""What a server answers for a name that it does not know any more, or cannot use any more: nothing was done."""
+
+UNICODE: Final = "utf8mb4"
+"""A connection of another character set may have no bytes for what a scope or a key's hint is written in."""
 
 
 class AsyncmyStore(AsyncMysqlStore):
@@ -67,6 +79,25 @@ class AsyncmyStore(AsyncMysqlStore):
         super().__init__(connections, queries(now_sql), url, seconds(timeout))
 
 
+@final
+class _Known:
+    """What is known of a connection."""
+
+    __slots__ = ("changed", "hasty", "largest", "prepared", "session")
+
+    def __init__(self, session: int, largest: int) -> None:
+        self.session = session
+        """The server's number for it. With another, it has been connected anew, and nothing is known of it."""
+        self.largest = largest
+        """Bytes of the largest packet that the server takes."""
+        self.hasty = False
+        """Whether it waits for locks as the store wants to. Only those of the store's own pool do."""
+        self.changed = False
+        """Whether it began transactions by itself, and will again: one of somebody else's pool."""
+        self.prepared: dict[str, Any] = {}
+        """By the name of a statement. None: once more as a text."""
+
+
 class AsyncmyConnections:
     """See AsyncConnections."""
 
@@ -81,11 +112,9 @@ class AsyncmyConnections:
         self._opening = asyncio.Lock()
         self._turns = asyncio.Semaphore(pool_size if isinstance(database, str) else database.maxsize)
         """First come, first served. asyncmy's own pool lets whoever gives back and takes again go first, for ever."""
-        self._largest: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._hasty: WeakSet[Any] = WeakSet()
-        """Connections of the store's own pool that wait for locks as the store wants to."""
-        self._changed: WeakSet[Any] = WeakSet()
-        """Connections of somebody else's pool that began transactions by themselves, and will again."""
+        self._known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
+        self._taken: dict[Any, _Known] = {}
+        """Of connections that are taken; a weak dictionary takes three times as long for each look."""
         self._releases: set[asyncio.Task[None]] = set()
 
     async def acquire(self) -> Any:
@@ -96,14 +125,13 @@ class AsyncmyConnections:
                 turn = await self._turns.acquire()
                 pool = self._pool or await self._open()
                 connection = await pool.acquire()
-                if connection not in self._largest:
-                    cursor = connection.cursor(Cursor)
-                    await cursor.execute("SELECT @@max_allowed_packet")
-                    [self._largest[connection]] = await cursor.fetchone()
+                known = self._known.get(connection)
+                if known is None or known.session != connection.thread_id():
+                    known = await self._get_to_know(connection)
                 if not connection.get_autocommit():
                     await connection.autocommit(True)  # type: ignore[no-untyped-call]
-                    if self._settings is None:
-                        self._changed.add(connection)
+                    known.changed = self._settings is None
+                self._taken[connection] = known
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -124,17 +152,26 @@ class AsyncmyConnections:
                 self._pool = await asyncmy.create_pool(minsize=0, maxsize=self._pool_size, **self._settings)
             return self._pool
 
-    async def release(self, connection: Any) -> None:
+    async def _get_to_know(self, connection: Any) -> _Known:
+        cursor = connection.cursor(Cursor)
+        await cursor.execute("SELECT @@max_allowed_packet")
+        known = self._known[connection] = _Known(connection.thread_id(), *await cursor.fetchone())
+        if connection.character_set_name() != UNICODE:
+            known.prepared = dict.fromkeys(PREPARED)
+        return known
+
+    def release(self, connection: Any) -> Awaitable[None] | None:
         """See AsyncConnections.release."""
-        if connection not in self._changed:
+        if not self._taken[connection].changed:
             self._put(connection)
-            return
+            return None
         task = asyncio.ensure_future(self._restore(connection))
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
-        await asyncio.shield(task)
+        return asyncio.shield(task)
 
     async def _restore(self, connection: Any) -> None:
+        self._taken[connection].changed = False
         try:
             if connection.connected:
                 async with asyncio.timeout(self._timeout):
@@ -146,34 +183,64 @@ class AsyncmyConnections:
 
     def _put(self, connection: Any) -> None:
         assert self._pool is not None
-        self._changed.discard(connection)
+        self._taken.pop(connection, None)
         self._pool.release(connection)
         self._turns.release()
 
     def attune(self, connection: Any, *, in_transaction: bool) -> tuple[Statement, ...]:
         """See AsyncConnections.attune. A pool of somebody else's does as it was told."""
-        if self._settings is None or (connection in self._hasty) is not in_transaction:
+        known = self._taken[connection]
+        if self._settings is None or known.hasty is not in_transaction:
             return ()
-        (self._hasty.discard if in_transaction else self._hasty.add)(connection)
+        known.hasty = not in_transaction
         return (patience(None if in_transaction else self._timeout),)
 
     async def send(self, connection: Any, reply: Reply) -> None:
         """See AsyncConnections.send. asyncmy's connections all take several statements at once."""
-        text = "; ".join([text_of(statement) for statement in reply.statements])
-        if len(text) >= self.largest(connection):
+        known, statements = self._taken[connection], reply.statements
+        first = statements[0]
+        if first.name in PREPARED and len(statements) == 1 and size_of(first) < known.largest:
+            prepared = known.prepared.get(first.name)
+            if prepared is None and first.name not in known.prepared:
+                prepared = await self._prepare(known, connection, first)
+            if prepared is not None:
+                try:
+                    with self._deadlines.wait():
+                        result = await prepared.execute(first.parameters)
+                    reply.take((), result.insert_id, result.affected_rows)
+                    return
+                except MySQLError as error:
+                    if error.args[0] not in FORGOTTEN:
+                        raise
+                    known.prepared[first.name] = None
+        text = "; ".join([text_of(statement) for statement in statements])
+        if len(text) >= known.largest:
             raise too_large()
         cursor = connection.cursor(Cursor)
         with self._deadlines.wait():
             await cursor.execute(text)
             while True:
                 reply.take(await cursor.fetchall() if cursor.description else (), cursor.lastrowid, cursor.rowcount)
-                if reply.answered == len(reply.statements):
+                if reply.answered == len(statements):
                     return
                 await cursor.nextset()
 
+    async def _prepare(self, known: _Known, connection: Any, statement: Statement) -> Any:
+        """None where the server does not take it: as a text it will say why, or have room."""
+        prepared = None
+        try:
+            with self._deadlines.wait():
+                prepared = await connection.prepare(statement.text % (("?",) * len(statement.parameters)))
+        except MySQLError as error:
+            failure = self.failure(error)
+            if failure is None or failure.code is None:
+                raise
+        known.prepared[statement.name] = prepared
+        return prepared
+
     def largest(self, connection: Any) -> int:
         """See AsyncConnections.largest."""
-        return self._largest[connection]
+        return self._taken[connection].largest
 
     def failure(self, error: Exception) -> Failure | None:
         """See AsyncConnections.failure."""

@@ -16,17 +16,13 @@ from typing import Any, Final, TypeAlias
 import asyncpg
 
 from twicesafe.errors import ConfigurationError
+from twicesafe.stores.connecting import DEFAULT_POOL_SIZE, DEFAULT_TIMEOUT, no_connection, no_entry, seconds
 from twicesafe.stores.postgresql import (
     CHANNEL,
-    DEFAULT_POOL_SIZE,
-    DEFAULT_TIMEOUT,
     UNREADABLE,
     Failure,
     joined,
-    no_connection,
-    no_entry,
     queries,
-    seconds,
     shown_url,
     with_days,
     without_days,
@@ -188,7 +184,7 @@ class AsyncpgConnections:
         """
         inner = connection._con  # noqa: SLF001 - see above
         if inner is not None:
-            inner._top_xact = inner.transaction(isolation="read_committed") if open else None  # noqa: SLF001
+            inner._top_xact = inner.transaction(isolation="read_committed") if open else None  # noqa: SLF001 - see above
 
     def ended_early(self, connection: Any) -> bool:
         """See AsyncConnections.ended_early. The driver knows it from the server's last word, not from `begun`."""
@@ -223,7 +219,10 @@ class AsyncpgConnections:
             self._watch.cancel()
         if self._dsn is not None and self._pool is not None:
             pool, self._pool = self._pool, None
-            await pool.close()
+            with suppress(TimeoutError):
+                # It says goodbye on every connection and waits for an answer. Cancelled, it hangs up instead.
+                async with asyncio.timeout(self._timeout):
+                    await pool.close()
 
 
 class AsyncpgLine:

@@ -10,6 +10,7 @@ LeaseLostError when the ownership it was given is no longer the row's (I3; in a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
@@ -154,6 +155,93 @@ class TellsSettled(Protocol):
         """
 
 
+class Outstanding(NamedTuple):
+    """Records that wait for somebody. `after` goes into the next call; None: the look has come to the end."""
+
+    records: tuple[Record, ...]
+    now: Instant
+    after: object
+
+
+class Resumes(Protocol):
+    """What a Store may have besides; operations of several steps need it (R24, R26)."""
+
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """Move the recovery point of a live claim from `seen` to `point`, and add `data` behind what is there (I10).
+
+        What is sent is `data`, however much is there; at the first point nothing counts as being there. `data` is
+        ASCII: a newline, and what has none. A record's `recovery_data` is the whole.
+
+        LeaseLostError where the claim is no longer this owner's, or its point is not where it was seen. Transactions of
+        such a store have it too: there the point moves with the transaction's commit, and not without it.
+        """
+
+    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        """Let a resumable operation whose outcome is unknown go on, from the recovery point `point`.
+
+        `data` is the whole that belongs to it. The claim is stale from then on; from its creation on where it goes on
+        at once (see core.turns). False where it is not unknown under this epoch, or its point is not as it was seen.
+        """
+
+    def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        """Look at about `look_at` records, on from `after`: unknown outcomes, and stale claims that can be resumed."""
+
+
+class AuditEntry(NamedTuple):
+    """What somebody did about a record, and why. `at` and `outcome` are the store's to fill in."""
+
+    id: bytes
+    """16 random bytes."""
+    at: Instant
+    digest: bytes
+    scope: str
+    operation: str
+    key_hint: str
+    action: str
+    who: str
+    why: str
+    outcome: str = ""
+    """Asked, done, or refused. One that stays asked: whoever asked did not come to its end."""
+
+    @classmethod
+    def of(cls, record: Record, action: str, who: str, why: str, entry_id: bytes) -> AuditEntry:
+        """About this record."""
+        return cls(entry_id, 0, record.digest, record.scope, record.operation, record.key_hint, action, who, why)
+
+
+class Audits(Protocol):
+    """What a Store may have besides; whatever people do by hand is written down where it is there (R26)."""
+
+    def audit(self, entry: AuditEntry) -> None:
+        """Write down what is about to be done."""
+
+    def audited(self, entry: AuditEntry, outcome: str) -> None:
+        """Write down what came of it."""
+
+    def audits(self, digest: bytes) -> list[AuditEntry]:
+        """All that was written down about a record, oldest first, whether or not it is still there."""
+
+
+class Hints(Protocol):
+    """What a Store may have besides; relays of an outbox are woken by it where it is there (R28)."""
+
+    def hint(self) -> None:
+        """Tell relays in all processes that messages were committed. After that commit, and outside of any transaction.
+
+        Never raises for lack of a server: relays look by themselves.
+        """
+
+
+class HearsHints(Protocol):
+    """What an AsyncStore may have besides; a relay that listens needs it (R28)."""
+
+    async def hear_hints(self, told: Callable[[], None]) -> None:
+        """Call `told` with each hint, until it is cancelled, on a connection of its own.
+
+        Returns where none can be heard; StoreError where the connection breaks.
+        """
+
+
 class AsyncSession(Protocol):
     """Session, for asyncio. The same promises."""
 
@@ -204,19 +292,54 @@ class AsyncSettlesStale(Protocol):
     async def settle_stale(self, look_at: int = 20_000) -> Swept: ...
 
 
+class AsyncResumes(Protocol):
+    """Resumes, for asyncio."""
+
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None: ...
+    async def reopen(
+        self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None
+    ) -> bool: ...
+    async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding: ...
+
+
+class AsyncAudits(Protocol):
+    """Audits, for asyncio."""
+
+    async def audit(self, entry: AuditEntry) -> None: ...
+    async def audited(self, entry: AuditEntry, outcome: str) -> None: ...
+    async def audits(self, digest: bytes) -> list[AuditEntry]: ...
+
+
 class AsyncTellsSettled(Protocol):
     """TellsSettled, for asyncio."""
 
     async def settled(self, digest: bytes, within_us: Micros) -> None: ...
 
 
+class Cipher(Protocol):
+    """Encrypts and decrypts; `context` is authenticated with it and not kept, so a text serves in its place only."""
+
+    def encrypt(self, plain: bytes, context: bytes) -> bytes:
+        """With the current key; which one that was is in the result."""
+
+    def decrypt(self, sealed: bytes, context: bytes) -> bytes:
+        """SealKeyMissingError for a key it does not have, SealBrokenError where it was changed or is for elsewhere."""
+
+
 __all__ = [
+    "AsyncAudits",
+    "AsyncResumes",
     "AsyncSession",
     "AsyncSettlesStale",
     "AsyncStore",
     "AsyncTellsSettled",
     "AsyncTransaction",
+    "AuditEntry",
+    "Audits",
+    "Cipher",
+    "Outstanding",
     "Record",
+    "Resumes",
     "Session",
     "SettlesStale",
     "Store",

@@ -11,11 +11,12 @@ from django.db import connections, transaction  # type: ignore[import-untyped]
 from django.db.backends.base.base import BaseDatabaseWrapper  # type: ignore[import-untyped]
 from django.db.utils import Error, IntegrityError, InterfaceError, OperationalError  # type: ignore[import-untyped]
 
-from twicesafe.core.record import Instant
+from twicesafe.core.record import Instant, Micros, Ownership
 from twicesafe.errors import CommitRefusedError, StoreError, StoreUnavailableError
+from twicesafe.stores.connecting import no_entry
 from twicesafe.stores.contract import Transaction
 from twicesafe.stores.joined import AskedAgainError, JoinedTransaction, Turn
-from twicesafe.stores.postgresql import AGAIN, Failure, no_entry, queries, store_error
+from twicesafe.stores.postgresql import AGAIN, Failure, queries, store_error
 from twicesafe.stores.postgresql_sync import PostgresqlStore
 from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries
 from twicesafe.stores.sqlite_connection import SqliteFile, as_it_is
@@ -70,14 +71,17 @@ class DjangoWork:
             self._tell(error, "begin")
             raise
 
-    def send(self, statement: Statement) -> Rows:
+    def send(self, *statements: Statement) -> Rows:
         """See Work.send."""
         assert self._wrapper is not None
-        try:
-            return perform(self._wrapper, statement)
-        except Exception as error:
-            self._tell(error, statement.name)
-            raise
+        rows: Rows = ()
+        for statement in statements:
+            try:
+                rows = perform(self._wrapper, statement)
+            except Exception as error:
+                self._tell(error, statement.name)
+                raise
+        return rows
 
     def ended_early(self) -> bool:
         """See Work.ended_early."""
@@ -190,6 +194,16 @@ class LeasedOnPostgresql(PostgresqlStore):
         super().__init__(DjangoConnections(using), sql, "postgresql://...")
         self.using = using
         self.sql = sql
+
+    def renew(self, own: Ownership, lease_us: Micros) -> None:
+        """See Session.renew. In a thread that serves no request nobody else would close what it opened."""
+        wrapper = connections[self.using]
+        opened = wrapper.connection is None
+        try:
+            super().renew(own, lease_us)
+        finally:
+            if opened:
+                wrapper.close()
 
 
 class DjangoConnections:

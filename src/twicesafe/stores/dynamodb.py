@@ -18,6 +18,7 @@ import boto3  # type: ignore[import-untyped]
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import StoreError
+from twicesafe.stores.connecting import seconds
 from twicesafe.stores.contract import Swept, Transaction
 from twicesafe.stores.dynamodb_client import (
     DEFAULT_TIMEOUT,
@@ -28,7 +29,6 @@ from twicesafe.stores.dynamodb_client import (
     of_response,
     pause_before_repeating,
     repeats,
-    seconds,
 )
 from twicesafe.stores.dynamodb_clock import DateClock, GivenClock
 from twicesafe.stores.dynamodb_requests import Answer, Pause, Step, Steps

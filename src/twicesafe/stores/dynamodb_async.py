@@ -14,6 +14,7 @@ from aiobotocore.session import get_session  # type: ignore[import-untyped]
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import StoreError
+from twicesafe.stores.connecting import seconds
 from twicesafe.stores.contract import AsyncTransaction, Swept
 from twicesafe.stores.dynamodb_client import (
     DEFAULT_TIMEOUT,
@@ -23,7 +24,6 @@ from twicesafe.stores.dynamodb_client import (
     of_response,
     pause_before_repeating,
     repeats,
-    seconds,
     settings,
 )
 from twicesafe.stores.dynamodb_clock import DateClock, GivenClock

@@ -65,14 +65,6 @@ class Place:
         return f"dynamodb://{self.region or '...'}/{self.table}{query}"
 
 
-def seconds(timeout: timedelta) -> float:
-    """ConfigurationError unless it is a wait that comes to an end."""
-    given: object = timeout
-    if not isinstance(given, timedelta) or given <= timedelta(0):
-        raise ConfigurationError(f"timeout must be a timedelta above 0, not {given!r}")
-    return given.total_seconds()
-
-
 def settings(timeout: float) -> dict[str, Any]:
     """The settings of a store's own client."""
     return {

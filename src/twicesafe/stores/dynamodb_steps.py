@@ -117,7 +117,8 @@ class DynamodbSteps:
                     # What it replaced is not known any more, unless it was nothing.
                     marker.own = record.ownership if record.epoch == 1 else None
                 answer = yield self._renew(record.ownership, claim.lease_us, window)
-                won, previous = record.ownership, None if record.recovery_point is None else record
+                # Under a later epoch it may have been a take-over, and whoever ran before may have done something.
+                won, previous = record.ownership, record if record.epoch > 1 else None
             elif verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
                 answer = yield (
                     self._hold_stale(record)

@@ -41,8 +41,8 @@ class Work(Protocol):
     def begin(self) -> None:
         """Begin, with a connection of the application's pool."""
 
-    def send(self, statement: Statement) -> Rows:
-        """Perform one statement in it."""
+    def send(self, *statements: Statement) -> Rows:
+        """Perform them in it, one after the other; the last one's answer."""
 
     def ended_early(self) -> bool:
         """Whether somebody else has ended it, as far as can be told without asking the database."""
@@ -178,10 +178,12 @@ class JoinedTransaction:
 
     def _perform(self, step: Step) -> Rows:
         if isinstance(step, Batch):
-            rows: Rows = ()
-            for statement in step.statements:
-                rows = self._perform(statement)
-            return rows
+            first, *others = step.statements
+            if first.name != "begin":
+                others = [first, *others]
+            else:
+                self._work.begin()
+            return self._work.send(*others)
         match step.name:
             case "begin":
                 self._work.begin()

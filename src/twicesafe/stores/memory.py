@@ -8,7 +8,7 @@ from collections.abc import Callable
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import ConfigurationError
-from twicesafe.stores.contract import AsyncTransaction, Swept
+from twicesafe.stores.contract import AsyncTransaction, AuditEntry, Outstanding, Swept
 from twicesafe.stores.memory_blocking import LOOKED_AT_TOGETHER, NO_TRANSACTION, MemoryStore, wall_clock
 
 __all__ = ["AsyncMemoryStore", "MemoryStore"]
@@ -34,6 +34,10 @@ class AsyncMemoryStore:
     async def renew(self, own: Ownership, lease_us: Micros) -> None:
         """See Session.renew."""
         self._store.renew(own, lease_us)
+
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        self._store.advance(own, seen, point, data)
 
     async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
@@ -89,6 +93,26 @@ class AsyncMemoryStore:
     async def settle_stale(self, look_at: int = 20_000) -> Swept:
         """See SettlesStale.settle_stale."""
         return self._store.settle_stale(look_at)
+
+    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        """See Resumes.reopen."""
+        return self._store.reopen(digest, epoch, seen, point, data)
+
+    async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        """See Resumes.outstanding."""
+        return self._store.outstanding(after, look_at)
+
+    async def audit(self, entry: AuditEntry) -> None:
+        """See Audits.audit."""
+        self._store.audit(entry)
+
+    async def audited(self, entry: AuditEntry, outcome: str) -> None:
+        """See Audits.audited."""
+        self._store.audited(entry, outcome)
+
+    async def audits(self, digest: bytes) -> list[AuditEntry]:
+        """See Audits.audits."""
+        return self._store.audits(digest)
 
     async def check_schema(self) -> None:
         """There is none."""

@@ -18,10 +18,11 @@ from time import time_ns
 from typing import Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
-from twicesafe.core.lifecycle import Verdict, abandoned, decide
-from twicesafe.core.record import Instant, Micros, Ownership, Record, RecordState, StoredResponse
+from twicesafe.core.lifecycle import Verdict, abandoned, decide, outstanding
+from twicesafe.core.record import Effects, Instant, Micros, Ownership, Record, RecordState, StoredResponse
+from twicesafe.core.turns import goes_on_at_once
 from twicesafe.errors import ConfigurationError, LeaseLostError
-from twicesafe.stores.contract import Swept, Transaction
+from twicesafe.stores.contract import AuditEntry, Outstanding, Swept, Transaction
 from twicesafe.stores.memory_rows import Begun, begun, ends_of, pack, unpack
 
 NO_TRANSACTION: Final = (
@@ -67,6 +68,7 @@ class MemoryStore:
         self._unseen = 0
         """How many digests this round has still to look at."""
         self._swept = 0
+        self._audits: list[AuditEntry] = []
         """How many claims the sweep for stale ones has come past."""
 
     def __len__(self) -> int:
@@ -114,7 +116,8 @@ class MemoryStore:
         if verdict is Verdict.OWN:
             # The reply was lost on the way; by now the lease may be over, so it begins again.
             self._live[digest] = record._replace(lease_until=now + claim.lease_us)
-            return Claimed(record.ownership, now)
+            # Under a later epoch it may have been a take-over, and whoever ran before may have done something.
+            return Claimed(record.ownership, now, record if record.epoch > 1 else None)
         if verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
             self._end(record, verdict, now, claim.key_us)
             verdict = Verdict.UNKNOWN if verdict is Verdict.HOLD else Verdict.GONE
@@ -145,6 +148,15 @@ class MemoryStore:
             if lease_us < 1:
                 raise ValueError(LASTING)
             self._live[own.digest] = record._replace(lease_until=self._clock() + lease_us)
+
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        with self._lock:
+            record = self._claimed(own)
+            if record.recovery_point != seen:
+                raise _lost()
+            before = b"" if seen is None else record.recovery_data or b""
+            self._live[own.digest] = record._replace(recovery_point=point, recovery_data=before + data)
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
@@ -286,6 +298,43 @@ class MemoryStore:
                     settled += 1
                     self._swept -= digest not in self._live
             return Swept(settled, self._swept < len(self._live))
+
+    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        """See Resumes.reopen."""
+        with self._lock:
+            record = self._live.get(digest)
+            if type(record) is not Record or record.state is not RecordState.UNKNOWN or record.epoch != epoch:
+                return False
+            if record.effects is not Effects.RESUMABLE or record.recovery_point != seen:
+                return False
+            until = record.created_at if goes_on_at_once(point) else self._clock()
+            self._live[digest] = record._replace(
+                state=RecordState.CLAIMED, lease_until=until, recovery_point=point, recovery_data=data
+            )
+            return True
+
+    def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        """See Resumes.outstanding."""
+        with self._lock:
+            now, live = self._clock(), list(self._live)
+            start = after if isinstance(after, int) else 0
+            records = [record for record in map(self._find, live[start : start + look_at]) if outstanding(record, now)]
+            end = start + look_at
+            return Outstanding(tuple(records), now, end if end < len(live) else None)
+
+    def audit(self, entry: AuditEntry) -> None:
+        """See Audits.audit."""
+        with self._lock:
+            self._audits.append(entry._replace(at=self._clock(), outcome="asked"))
+
+    def audited(self, entry: AuditEntry, outcome: str) -> None:
+        """See Audits.audited."""
+        with self._lock:
+            self._audits = [one._replace(outcome=outcome) if one.id == entry.id else one for one in self._audits]
+
+    def audits(self, digest: bytes) -> list[AuditEntry]:
+        """See Audits.audits."""
+        return [one for one in self._audits if one.digest == digest]
 
     def check_schema(self) -> None:
         """There is none."""

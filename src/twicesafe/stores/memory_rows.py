@@ -31,7 +31,7 @@ ends_of = _HEAD.unpack_from
 
 def begun(live: Begun) -> Record:
     """The record of a claim."""
-    (digest, scope, operation, hint, fingerprint, effects, owner, lease_us, key_us, request), now = live
+    (digest, scope, operation, hint, fingerprint, effects, owner, lease_us, key_us, request, _), now = live
     return Record(
         digest, scope, operation, hint, fingerprint.value, effects, RecordState.CLAIMED, owner, 1,
         now, now + lease_us, now + key_us, now + key_us, request=request,
@@ -49,7 +49,7 @@ def pack(
             response[0], response[1], *live[14:],
         )  # fmt: skip
     else:
-        (_, scope, operation, hint, wanted, effects, owner, _, _, request), created_at = live
+        (_, scope, operation, hint, wanted, effects, owner, _, _, request, _), created_at = live
         said = (
             scope, operation, hint, wanted.value, str(effects), owner, 1, created_at, now,
             response[0], response[1], None, None, request,

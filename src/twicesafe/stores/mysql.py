@@ -8,6 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -19,7 +20,7 @@ from twicesafe.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from twicesafe.stores.packing import pack_headers
+from twicesafe.stores.packing import packed_size
 from twicesafe.stores.sql.mysql_transactional import ENDED_EARLY
 from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries
 from twicesafe.stores.steps import Batch, Rows, Statement, Step
@@ -113,20 +114,29 @@ def check_pool_size(pool_size: int) -> None:
 
 def text_of(statement: Statement) -> str:
     """The statement with its parameters in it: ASCII, and the same in every character set and sql_mode."""
-    return statement.text % tuple([_literal(value) for value in statement.parameters])
+    parameters = statement.parameters
+    if not parameters:
+        return statement.text % ()
+    return statement.text % tuple(
+        [
+            value if type(value) is int else f"x'{value.hex()}'" if type(value) is bytes else _literal(value)
+            for value in parameters
+        ]
+    )
 
 
 def _literal(value: Any) -> str:
     """Drivers escape by backslashes, which NO_BACKSLASH_ESCAPES and some character sets take otherwise."""
     if value is None:
         return "NULL"
-    if isinstance(value, bytes):
-        return f"x'{value.hex()}'"
     if isinstance(value, str):
         return f"_utf8mb4 x'{value.encode().hex()}'"
-    if type(value) is int:
-        return str(value)
     raise TypeError(f"a parameter of type {type(value).__name__} cannot be sent")
+
+
+def size_of(statement: Statement) -> int:
+    """More bytes than it takes, as a text or prepared."""
+    return LITTLE + 2 * sum(map(getsizeof, statement.parameters))
 
 
 def patience(timeout: float | None) -> Statement:
@@ -139,14 +149,14 @@ def patience(timeout: float | None) -> Statement:
     return Statement("patience", text, (), writes=False, returns=False)
 
 
-_LITTLE: Final = 4096
+LITTLE: Final = 4096
 """More than a statement has besides its answer."""
 
 
 def fitting(response: StoredResponse, largest: int) -> StoredResponse:
     """The answer without its body, where the server takes no packet that could hold it (R18)."""
     body = response.body
-    if body is None or 2 * (len(body) + len(pack_headers(response.headers))) + _LITTLE < largest:
+    if body is None or 2 * (len(body) + packed_size(response.headers)) + LITTLE < largest:
         return response
     return response._replace(body=None)
 
@@ -181,7 +191,7 @@ class Reply:
 
     def take(self, rows: Rows, insert_id: int, affected: int) -> None:
         """The next answer. Of a statement that writes: what LAST_INSERT_ID left in it, or how many rows."""
-        statement = self.next
+        statement = self.statements[self.answered]
         self.answered += 1
         if statement.returns:
             self.rows = rows

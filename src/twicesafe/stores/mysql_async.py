@@ -8,14 +8,14 @@ in a task of its own, because the one it went wrong for may have been cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
-from twicesafe.stores.contract import AsyncTransaction, Swept
+from twicesafe.stores.contract import AsyncTransaction, AuditEntry, Outstanding, Swept
 from twicesafe.stores.mysql import AGAIN, ROUNDS, Failure, Reply, fitting, statements_of, stopped, store_error
 from twicesafe.stores.sql.mysql_leased import READ_PATIENCE, MysqlSteps
 from twicesafe.stores.sql.mysql_transactional import MysqlTransactionSteps
@@ -32,8 +32,8 @@ class AsyncConnections(Protocol):
     async def acquire(self) -> Any:
         """A connection that commits each statement by itself, or StoreUnavailableError."""
 
-    async def release(self, connection: Any) -> None:
-        """Give it back. What is cancelled here goes on by itself."""
+    def release(self, connection: Any) -> Awaitable[None] | None:
+        """Give it back. What takes its time is to be awaited; cancelled, it goes on by itself."""
 
     def attune(self, connection: Any, *, in_transaction: bool) -> tuple[Statement, ...]:
         """What has to be said first, so that a statement of the store waits for locks within bounds, and a handler's
@@ -76,6 +76,10 @@ class AsyncMysqlStore:
     async def renew(self, own: Ownership, lease_us: Micros) -> None:
         """See Session.renew."""
         await self._run(self._steps.renew(own, lease_us))
+
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        await self._run(self._steps.advance(own, seen, point, data))
 
     async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
@@ -133,6 +137,26 @@ class AsyncMysqlStore:
         """See SettlesStale.settle_stale."""
         return await self._run(self._steps.settle_stale(look_at))
 
+    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        """See Resumes.reopen."""
+        return await self._run(self._steps.reopen(digest, epoch, seen, point, data))
+
+    async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        """See Resumes.outstanding."""
+        return await self._run(self._steps.outstanding(after, look_at))
+
+    async def audit(self, entry: AuditEntry) -> None:
+        """See Audits.audit."""
+        await self._run(self._steps.audit(entry))
+
+    async def audited(self, entry: AuditEntry, outcome: str) -> None:
+        """See Audits.audited."""
+        await self._run(self._steps.audited(entry, outcome))
+
+    async def audits(self, digest: bytes) -> list[AuditEntry]:
+        """See Audits.audits."""
+        return await self._run(self._steps.audits(digest))
+
     async def check_schema(self) -> None:
         """See Store.check_schema."""
         await self._run(check_schema(self._sql, self._url))
@@ -164,7 +188,9 @@ class AsyncMysqlStore:
             clean = True
             raise
         finally:
-            await self.give_back(connection, clean=clean)
+            given_back = self.give_back(connection, clean=clean)
+            if given_back is not None:
+                await given_back
         return result
 
     async def perform(self, connection: Any, step: Step, *, in_transaction: bool = False) -> Rows:
@@ -193,15 +219,15 @@ class AsyncMysqlStore:
                 raise store_error(failure, reply, self._url, in_transaction=in_transaction) from error
             return reply.rows
 
-    async def give_back(self, connection: Any, *, clean: bool) -> None:
-        """For others to take, rolled back first where it is not clean. Cancelled, it goes on by itself."""
+    def give_back(self, connection: Any, *, clean: bool) -> Awaitable[None] | None:
+        """For others to take, rolled back first where it is not clean. What takes its time is to be awaited; cancelled,
+        it goes on by itself."""
         if clean:
-            await self._connections.release(connection)
-            return
+            return self._connections.release(connection)
         task = asyncio.ensure_future(self._clean(connection))
         self._cleanings.add(task)
         task.add_done_callback(self._cleanings.discard)
-        await asyncio.shield(task)
+        return asyncio.shield(task)
 
     async def _clean(self, connection: Any) -> None:
         connections = self._connections
@@ -212,7 +238,9 @@ class AsyncMysqlStore:
             if connections.failure(error) is None:
                 raise
         finally:
-            await connections.release(connection)
+            released = connections.release(connection)
+            if released is not None:
+                await released
 
 
 class AsyncMysqlTransaction:
@@ -255,6 +283,10 @@ class AsyncMysqlTransaction:
 
     async def renew(self, own: Ownership, lease_us: Micros) -> None:
         """There is no lease: the lock of the key lasts as long as the transaction."""
+
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        await self._run(self._steps.advance(own, seen, point, data))
 
     async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer. RuntimeError where the handler has ended the transaction itself."""
@@ -303,4 +335,6 @@ class AsyncMysqlTransaction:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._shown = False
-            await self._store.give_back(connection, clean=self._clean)
+            given_back = self._store.give_back(connection, clean=self._clean)
+            if given_back is not None:
+                await given_back

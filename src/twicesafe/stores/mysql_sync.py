@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError
-from twicesafe.stores.contract import Swept, Transaction
+from twicesafe.stores.contract import AuditEntry, Outstanding, Swept, Transaction
 from twicesafe.stores.mysql import AGAIN, ROUNDS, Failure, Reply, fitting, statements_of, stopped, store_error
 from twicesafe.stores.sql.mysql_leased import READ_PATIENCE, MysqlSteps
 from twicesafe.stores.sql.mysql_transactional import MysqlTransactionSteps
@@ -70,6 +70,10 @@ class MysqlStore:
         """See Session.renew."""
         self._run(self._steps.renew(own, lease_us))
 
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        self._run(self._steps.advance(own, seen, point, data))
+
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
         self._run(self._steps.start_answer(own, head))
@@ -123,6 +127,26 @@ class MysqlStore:
     def settle_stale(self, look_at: int = 20_000) -> Swept:
         """See SettlesStale.settle_stale."""
         return self._run(self._steps.settle_stale(look_at))
+
+    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        """See Resumes.reopen."""
+        return self._run(self._steps.reopen(digest, epoch, seen, point, data))
+
+    def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        """See Resumes.outstanding."""
+        return self._run(self._steps.outstanding(after, look_at))
+
+    def audit(self, entry: AuditEntry) -> None:
+        """See Audits.audit."""
+        self._run(self._steps.audit(entry))
+
+    def audited(self, entry: AuditEntry, outcome: str) -> None:
+        """See Audits.audited."""
+        self._run(self._steps.audited(entry, outcome))
+
+    def audits(self, digest: bytes) -> list[AuditEntry]:
+        """See Audits.audits."""
+        return self._run(self._steps.audits(digest))
 
     def check_schema(self) -> None:
         """See Store.check_schema."""
@@ -241,6 +265,10 @@ class MysqlTransaction:
 
     def renew(self, own: Ownership, lease_us: Micros) -> None:
         """There is no lease: the lock of the key lasts as long as the transaction."""
+
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        self._run(self._steps.advance(own, seen, point, data))
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer. RuntimeError where the handler has ended the transaction itself."""

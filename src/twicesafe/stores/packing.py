@@ -5,6 +5,7 @@ A stored record outlives the release that wrote it: never change this encoding, 
 
 from __future__ import annotations
 
+from itertools import chain
 from struct import Struct
 from typing import Final
 
@@ -18,6 +19,11 @@ def pack_headers(lines: HeaderLines) -> bytes:
     """Line for line, count, order and bytes kept (R17). No lines are no bytes."""
     pack = _LENGTHS.pack
     return b"".join([part for name, line in lines for part in (pack(len(name), len(line)), name, line)])
+
+
+def packed_size(lines: HeaderLines) -> int:
+    """Of what `pack_headers` makes of them."""
+    return _LENGTHS.size * len(lines) + sum(map(len, chain.from_iterable(lines)))
 
 
 def unpack_headers(packed: bytes) -> HeaderLines:

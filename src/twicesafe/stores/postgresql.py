@@ -1,4 +1,4 @@
-"""What both PostgreSQL drivers share: the statements, what an error means for a write, and how time-outs are told.
+"""What both PostgreSQL drivers share: the statements, and what an error means for a write.
 
 SQLSTATE decides, never a message: a server may speak any language.
 """
@@ -18,18 +18,13 @@ from twicesafe.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from twicesafe.stores.connecting import without_password
 from twicesafe.stores.sql.daily import DailyQueries
 from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries, inlined
 from twicesafe.stores.steps import Batch, Rows, Statement, Step
 
-DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
-"""Longer than any statement of the store's takes, and short enough for its caller to be told something."""
-
 LONGEST_DAILY: Final = timedelta(days=400)
 """A partition for each day: planning a statement takes longer with every hundred of them."""
-
-DEFAULT_POOL_SIZE: Final = 10
-"""What asyncpg's and most other pools begin with. A server has some 100 connections for all processes together."""
 
 AGAIN: Final = frozenset({"40001", "40P01"})
 """Serialization failure, deadlock: the server has rolled back and asks to be asked again. In the leased way that is
@@ -54,9 +49,6 @@ _OTHER_SESSION: Final = frozenset({"26000", "42P05"})
 """A prepared statement is not there, or is there already: somebody else had this session in between."""
 
 _DAYS = re.compile(r"([?&])daily_bodies=([^&]*)")
-_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/]*@")
-_SECRETS = re.compile(r"([?&]\w*password=)[^&]*")
-_WORDS = re.compile(r"(\b(?:password|sslpassword)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)")
 
 
 def queries(placeholder: Placeholder, now_sql: str | None, daily_bodies: timedelta | None = None) -> Queries:
@@ -100,21 +92,6 @@ def without_days(database: Any, daily_bodies: timedelta | None) -> tuple[Any, ti
     before, after = database[: found.start()], database[found.end() :]
     rest = f"{before}{found[1]}{after[1:]}" if after else before
     return rest, timedelta(days=int(found[2]))
-
-
-def without_password(dsn: str) -> str:
-    """A DSN as messages may show it."""
-    if "://" in dsn:
-        return _SECRETS.sub(r"\1***", _PASSWORD.sub(r"\1:***@", dsn))
-    return _WORDS.sub(r"\1***", dsn)
-
-
-def seconds(timeout: timedelta) -> float:
-    """ConfigurationError unless it is a wait that comes to an end."""
-    given: object = timeout
-    if not isinstance(given, timedelta) or given <= timedelta(0):
-        raise ConfigurationError(f"timeout must be a timedelta above 0, not {given!r}")
-    return given.total_seconds()
 
 
 def in_doubt(statement: Statement, *, in_transaction: bool) -> bool:
@@ -162,18 +139,6 @@ UNREADABLE: Final = (
 )
 
 
-def no_entry(url: str, error: BaseException) -> StoreUnavailableError:
-    """The server cannot be reached, or lets nobody in."""
-    return StoreUnavailableError(f"no connection to {url}: {str(error).strip() or type(error).__name__}")
-
-
-def no_connection(waited: float) -> StoreUnavailableError:
-    """Every connection of the pool was busy for too long, or the server is."""
-    return StoreUnavailableError(
-        f"no connection within {waited:g} s: the server does not answer, or the pool is too small for what runs at once"
-    )
-
-
 def joined(statements: Iterable[Statement]) -> str:
     """Several statements as one text; their parameters are whole numbers or none."""
     return "; ".join([inlined(statement) for statement in statements])
@@ -189,12 +154,6 @@ def parts(step: Step) -> tuple[tuple[Statement, ...], Statement]:
 def ended(end: Statement, reset_sql: str) -> Statement:
     """The end of a transaction, and what cleans the connection behind it."""
     return end._replace(text=f"{end.text}; {reset_sql}") if reset_sql else end
-
-
-def notice(digest: bytes) -> Statement:
-    """What tells those who wait for `digest`. It is heard of at once, be it on a disk or not."""
-    text = f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}, '{digest.hex()}'; COMMIT"
-    return Statement("notice", text, (), writes=False, returns=False)
 
 
 def waited_for(statement: Statement, rows: Rows) -> bytes | None:

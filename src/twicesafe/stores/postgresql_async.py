@@ -8,32 +8,24 @@ in a task of its own, because the one it went wrong for may have been cancelled.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError, StoreError
-from twicesafe.stores.contract import AsyncTransaction, Swept
-from twicesafe.stores.postgresql import (
-    AGAIN,
-    ENDS,
-    ROUNDS,
-    Failure,
-    ended,
-    in_doubt,
-    notice,
-    parts,
-    store_error,
-    waited_for,
-)
+from twicesafe.stores.contract import AsyncTransaction, AuditEntry, Outstanding, Swept
+from twicesafe.stores.postgresql import AGAIN, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error, waited_for
+from twicesafe.stores.postgresql_notices import HINT, hear, notice
 from twicesafe.stores.postgresql_waiting import Lines, WakeUps
 from twicesafe.stores.sql.daily import DailyQueries, days_due, keep_days
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
 from twicesafe.stores.sql.statements import Queries
 from twicesafe.stores.sql.transactional import ENDED_EARLY, SqlTransactionSteps
-from twicesafe.stores.steps import Rows, Statement, Step, Steps, adrive
+from twicesafe.stores.steps import Rows, Statement, Step, Steps, adrive, once
 
 R = TypeVar("R")
 
@@ -94,6 +86,10 @@ class AsyncPostgresqlStore:
     async def renew(self, own: Ownership, lease_us: Micros) -> None:
         """See Session.renew."""
         await self._run(self._steps.renew(own, lease_us))
+
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        await self._run(self._steps.advance(own, seen, point, data))
 
     async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
@@ -170,6 +166,35 @@ class AsyncPostgresqlStore:
         """See SettlesStale.settle_stale."""
         return await self._run(self._steps.settle_stale(look_at))
 
+    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        """See Resumes.reopen."""
+        return await self._run(self._steps.reopen(digest, epoch, seen, point, data))
+
+    async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        """See Resumes.outstanding."""
+        return await self._run(self._steps.outstanding(after, look_at))
+
+    async def audit(self, entry: AuditEntry) -> None:
+        """See Audits.audit."""
+        await self._run(self._steps.audit(entry))
+
+    async def audited(self, entry: AuditEntry, outcome: str) -> None:
+        """See Audits.audited."""
+        await self._run(self._steps.audited(entry, outcome))
+
+    async def audits(self, digest: bytes) -> list[AuditEntry]:
+        """See Audits.audits."""
+        return await self._run(self._steps.audits(digest))
+
+    async def hint(self) -> None:
+        """See Hints.hint."""
+        with suppress(StoreError):
+            await self._run(once(notice(HINT)))
+
+    async def hear_hints(self, told: Callable[[], None]) -> None:
+        """See HearsHints.hear_hints."""
+        await hear(self._connections, told)
+
     async def check_schema(self) -> None:
         """See Store.check_schema."""
         await self._run(check_schema(self._sql, self._url))
@@ -223,7 +248,7 @@ class AsyncPostgresqlStore:
     async def tell(self, connection: Any, digest: bytes) -> None:
         """Wake those who wait for a key that is settled and committed. Who is not reached looks by itself, later."""
         try:
-            await self._connections.send(connection, (), notice(digest))
+            await self._connections.send(connection, (), notice(digest.hex()))
         except Exception as error:
             self._connections.broken(connection)
             if self._connections.failure(error) is None:
@@ -295,6 +320,11 @@ class AsyncPostgresqlTransaction:
 
     async def renew(self, own: Ownership, lease_us: Micros) -> None:
         """There is no lease: the lock of the key lasts as long as the transaction."""
+
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance. RuntimeError where the phase has ended the transaction itself."""
+        self._refuse_if_ended()
+        await self._run(self._steps.advance(own, seen, point, data))
 
     async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""

@@ -9,19 +9,9 @@ from typing import Any, Final, Protocol, TypeVar
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import LeaseLostError, StoreError
-from twicesafe.stores.contract import Swept, Transaction
-from twicesafe.stores.postgresql import (
-    AGAIN,
-    ENDS,
-    ROUNDS,
-    Failure,
-    ended,
-    in_doubt,
-    notice,
-    parts,
-    store_error,
-    waited_for,
-)
+from twicesafe.stores.contract import AuditEntry, Outstanding, Swept, Transaction
+from twicesafe.stores.postgresql import AGAIN, ENDS, ROUNDS, Failure, ended, in_doubt, parts, store_error, waited_for
+from twicesafe.stores.postgresql_notices import HINT, notice
 from twicesafe.stores.sql.daily import DailyQueries, days_due, keep_days
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sql.schema import apply_schema, check_schema
@@ -86,6 +76,10 @@ class PostgresqlStore:
     def renew(self, own: Ownership, lease_us: Micros) -> None:
         """See Session.renew."""
         self._run(self._steps.renew(own, lease_us))
+
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        self._run(self._steps.advance(own, seen, point, data))
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
@@ -155,6 +149,31 @@ class PostgresqlStore:
         """See SettlesStale.settle_stale."""
         return self._run(self._steps.settle_stale(look_at))
 
+    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        """See Resumes.reopen."""
+        return self._run(self._steps.reopen(digest, epoch, seen, point, data))
+
+    def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        """See Resumes.outstanding."""
+        return self._run(self._steps.outstanding(after, look_at))
+
+    def audit(self, entry: AuditEntry) -> None:
+        """See Audits.audit."""
+        self._run(self._steps.audit(entry))
+
+    def audited(self, entry: AuditEntry, outcome: str) -> None:
+        """See Audits.audited."""
+        self._run(self._steps.audited(entry, outcome))
+
+    def audits(self, digest: bytes) -> list[AuditEntry]:
+        """See Audits.audits."""
+        return self._run(self._steps.audits(digest))
+
+    def hint(self) -> None:
+        """See Hints.hint."""
+        with suppress(StoreError):
+            self.ask(notice(HINT))
+
     def check_schema(self) -> None:
         """See Store.check_schema."""
         self._run(check_schema(self._sql, self._url))
@@ -179,7 +198,7 @@ class PostgresqlStore:
         if digest is not None:
             # Who is not reached looks by itself, later.
             with suppress(StoreError):
-                self.ask(notice(digest))
+                self.ask(notice(digest.hex()))
 
     def _run(self, steps: Steps[R]) -> R:
         connection = self._connections.acquire()
@@ -217,7 +236,7 @@ class PostgresqlStore:
     def tell(self, connection: Any, digest: bytes) -> None:
         """Wake those who wait for a key that is settled and committed. Who is not reached looks by itself, later."""
         try:
-            self._connections.send(connection, (), notice(digest))
+            self._connections.send(connection, (), notice(digest.hex()))
         except Exception as error:
             self._connections.broken(connection)
             if self._connections.failure(error) is None:
@@ -286,6 +305,11 @@ class PostgresqlTransaction:
 
     def renew(self, own: Ownership, lease_us: Micros) -> None:
         """There is no lease: the lock of the key lasts as long as the transaction."""
+
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance. RuntimeError where the phase has ended the transaction itself."""
+        self._refuse_if_ended()
+        self._run(self._steps.advance(own, seen, point, data))
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""

@@ -18,20 +18,10 @@ from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from twicesafe.errors import StoreUnavailableError
+from twicesafe.stores.connecting import DEFAULT_POOL_SIZE, DEFAULT_TIMEOUT, no_connection, no_entry, seconds
 from twicesafe.stores.deadlines import Deadlines
-from twicesafe.stores.postgresql import (
-    CHANNEL,
-    DEFAULT_POOL_SIZE,
-    DEFAULT_TIMEOUT,
-    Failure,
-    no_connection,
-    no_entry,
-    queries,
-    seconds,
-    shown_url,
-    with_days,
-    without_days,
-)
+from twicesafe.stores.deadlines_blocking import BlockingDeadlines
+from twicesafe.stores.postgresql import CHANNEL, Failure, queries, shown_url, with_days, without_days
 from twicesafe.stores.postgresql_async import AsyncPostgresqlStore
 from twicesafe.stores.postgresql_sync import PostgresqlStore
 from twicesafe.stores.sql.statements import Placeholder
@@ -56,10 +46,9 @@ class PsycopgStore(PostgresqlStore):
 
     Needs libpq 14 or later, as psycopg[binary] has. With a DSN the store opens a pool of at most `pool_size`
     connections when it is first used, and closes it. Your own pool stays yours, with whatever it does when a
-    connection comes back. `timeout` bounds the wait for a connection; statements wait as long as the server's settings
-    let them. `prepared` False is for a pooler that gives each transaction another session, such as PgBouncer in
-    transaction mode. `now_sql` is an SQL expression that replaces the
-    database's clock; only tests have a reason to set it.
+    connection comes back. `timeout` bounds each wait, for a connection and for a statement of the store's. `prepared`
+    False is for a pooler that gives each transaction another session, such as PgBouncer in transaction mode. `now_sql`
+    is an SQL expression that replaces the database's clock; only tests have a reason to set it.
     `daily_bodies`, the longest body_retention in use, asks for the daily layout: bodies in a partition for each day,
     dropped as a whole.
     """
@@ -83,7 +72,7 @@ class PsycopgStore(PostgresqlStore):
 class AsyncPsycopgStore(AsyncPostgresqlStore):
     """An AsyncStore in the database that `database` leads to: a DSN, or a psycopg_pool.AsyncConnectionPool of your own.
 
-    `timeout` bounds each wait, for a connection and for a statement of the store's. See PsycopgStore for the rest.
+    See PsycopgStore.
     """
 
     def __init__(
@@ -144,6 +133,7 @@ class PsycopgConnections(_Psycopg):
         super().__init__(database if isinstance(database, str) else None, url, pool_size, timeout, prepared=prepared)
         self._pool = None if isinstance(database, str) else database
         self._opening = Lock()
+        self._deadlines = BlockingDeadlines(timeout)
 
     def acquire(self) -> Any:
         """See Connections.acquire."""
@@ -193,17 +183,18 @@ class PsycopgConnections(_Psycopg):
     def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
         """See Connections.send. Whatever row factory the connection has, the store reads tuples."""
         cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-        if before:
-            with connection.pipeline():
-                for first in before:
-                    cursor.execute(first.text, first.parameters)
+        with self._deadlines.wait(connection.fileno()):
+            if before:
+                with connection.pipeline():
+                    for first in before:
+                        cursor.execute(first.text, first.parameters)
+                    cursor.execute(statement.text, statement.parameters, binary=True)
+            elif statement.returns:
                 cursor.execute(statement.text, statement.parameters, binary=True)
-        elif statement.returns:
-            cursor.execute(statement.text, statement.parameters, binary=True)
-        else:
-            # Without parameters it may be several statements.
-            cursor.execute(statement.text, statement.parameters or None)
-        return cursor.fetchall() if statement.returns else ()
+            else:
+                # Without parameters it may be several statements.
+                cursor.execute(statement.text, statement.parameters or None)
+            return cursor.fetchall() if statement.returns else ()
 
     def broken(self, connection: Any) -> None:
         """See Connections.broken."""

@@ -19,6 +19,14 @@ import pymysql
 from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor
 
+from twicesafe.stores.connecting import (
+    DEFAULT_POOL_SIZE,
+    DEFAULT_TIMEOUT,
+    no_connection,
+    no_entry,
+    seconds,
+    without_password,
+)
 from twicesafe.stores.mysql import (
     Address,
     Failure,
@@ -33,14 +41,6 @@ from twicesafe.stores.mysql import (
     too_large,
 )
 from twicesafe.stores.mysql_sync import MysqlStore
-from twicesafe.stores.postgresql import (
-    DEFAULT_POOL_SIZE,
-    DEFAULT_TIMEOUT,
-    no_connection,
-    no_entry,
-    seconds,
-    without_password,
-)
 from twicesafe.stores.steps import Statement
 
 __all__ = ["PymysqlStore"]
@@ -132,11 +132,11 @@ class PymysqlConnections:
     def send(self, connection: Any, reply: Reply) -> None:
         """See Connections.send. PyMySQL's time-outs are everybody's, so they are the store's for this while only."""
         texts = [text_of(statement) for statement in reply.statements]
-        if sum(map(len, texts)) + 2 * len(texts) >= self.largest(connection):
+        if sum(map(len, texts)) + 2 * len(texts) >= self._largest[connection]:
             raise too_large()
         cursor = connection.cursor(Cursor)
         usual = connection._read_timeout, connection._write_timeout  # noqa: SLF001 - see above
-        connection._read_timeout = connection._write_timeout = self._timeout  # noqa: SLF001
+        connection._read_timeout = connection._write_timeout = self._timeout  # noqa: SLF001 - see above
         try:
             if connection.client_flag & CLIENT.MULTI_STATEMENTS:
                 cursor.execute("; ".join(texts))
@@ -149,7 +149,7 @@ class PymysqlConnections:
                     cursor.execute(text)
                     _take(cursor, reply)
         finally:
-            connection._read_timeout, connection._write_timeout = usual  # noqa: SLF001
+            connection._read_timeout, connection._write_timeout = usual  # noqa: SLF001 - see above
 
     def largest(self, connection: Any) -> int:
         """See Connections.largest."""
@@ -232,7 +232,7 @@ def _alive(connection: Any) -> bool:
 
 
 def _wait_for_ever(connection: Any) -> None:
-    connection._read_timeout = connection._write_timeout = None  # noqa: SLF001
+    connection._read_timeout = connection._write_timeout = None  # noqa: SLF001 - there is no public name for them
 
 
 def _connect(where: Address, timeout: float) -> Connect:

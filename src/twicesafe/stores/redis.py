@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import ConfigurationError, StoreError
+from twicesafe.stores.connecting import DEFAULT_TIMEOUT, seconds
 from twicesafe.stores.contract import AsyncStore, AsyncTransaction, Store, Swept, Transaction
 from twicesafe.stores.redis_async import AsyncServers
 from twicesafe.stores.redis_blocking import Servers
@@ -29,9 +30,6 @@ from twicesafe.stores.redis_waiting import AsyncWaiters, Waiters
 __all__ = ["AsyncRedisStore", "RedisStore"]
 
 R = TypeVar("R")
-
-DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
-"""As the other stores': longer than any script takes, and short enough for its caller to be told something."""
 
 DEFAULT_PREFIX: Final = "twicesafe:"
 
@@ -62,11 +60,11 @@ class RedisStore:
         timeout: timedelta = DEFAULT_TIMEOUT,
         clock: Callable[[], Instant] | None = None,
     ) -> None:
-        seconds = _checked(prefix, replicas, timeout)
+        within = _checked(prefix, replicas, timeout)
         self._records = records
         self._claims: Final = RedisSteps(prefix, clock)
         self._steps: Final = self._claims if records is None else DurableSteps(self._claims)
-        self._servers: Final = Servers(address_of(url), seconds, replicas)
+        self._servers: Final = Servers(address_of(url), within, replicas)
         self._waiters: Final = Waiters(self._servers)
 
     # --- the exchange -------------------------------------------------------------------------------------------------
@@ -195,11 +193,11 @@ class AsyncRedisStore:
         timeout: timedelta = DEFAULT_TIMEOUT,
         clock: Callable[[], Instant] | None = None,
     ) -> None:
-        seconds = _checked(prefix, replicas, timeout)
+        within = _checked(prefix, replicas, timeout)
         self._records = records
         self._claims: Final = RedisSteps(prefix, clock)
         self._steps: Final = self._claims if records is None else DurableSteps(self._claims)
-        self._servers: Final = AsyncServers(address_of(url), seconds, replicas)
+        self._servers: Final = AsyncServers(address_of(url), within, replicas)
         self._waiters: Final = AsyncWaiters(self._servers)
 
     # --- the exchange -------------------------------------------------------------------------------------------------
@@ -314,11 +312,8 @@ class AsyncRedisStore:
 
 def _checked(prefix: str, replicas: int, timeout: timedelta) -> float:
     """Seconds. ConfigurationError for what cannot be meant."""
-    given: object = timeout
-    if not isinstance(given, timedelta) or given <= timedelta(0):
-        raise ConfigurationError(f"timeout must be a timedelta above 0, not {given!r}")
     if type(replicas) is not int or replicas < 0:
         raise ConfigurationError(f"replicas must be a whole number of replicas, 0 or more, not {replicas!r}")
     if "{" in prefix or "}" in prefix:
         raise ConfigurationError("prefix must hold no braces: they would send every record to one server of a cluster")
-    return given.total_seconds()
+    return seconds(timeout)

@@ -138,7 +138,7 @@ class AsyncServers:
         async with self._opening.setdefault(node, asyncio.Lock()):
             line = self._lines.get(node)
             if line is None or line.broken:
-                self._lines[node] = line = Line(await self.open(node), self._timeout, self._replicas, refusal)
+                self._lines[node] = line = Line(await self.open(node), self._timeout, self._replicas)
             return line
 
     async def _learn(self) -> None:
@@ -200,7 +200,7 @@ class AsyncServers:
         """End every line."""
         lines, self._lines = [*self._lines.values(), *self._retired], {}
         for line in lines:
-            await line.aclose()
+            line.close()
 
 
 def _heard(future: asyncio.Future[Any]) -> None:

@@ -4,13 +4,16 @@ Its clients are not used: they answer a lost connection by sending the command o
 that it may have been done, and they lend each task a connection of its own.
 """
 
+# ruff: noqa: SLF001 - redis-py has no public way to a connection's socket
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+from hiredis import Reader
 from redis import RedisError
 from redis import connection as blocking
 from redis.asyncio import connection as asynchronous
@@ -19,7 +22,10 @@ from redis.exceptions import AskError, MovedError, ResponseError
 
 from twicesafe.errors import ConfigurationError
 
-__all__ = ["FAILURES", "Address", "Kind", "Node", "Refusal", "address_of", "key_slot", "refusal"]
+__all__ = [
+    "FAILURES", "NOT_YET", "Address", "Kind", "Node", "Refusal", "address_of", "key_slot", "let_go", "refusal",
+    "taken_over",
+]  # fmt: skip
 
 FAILURES: Final = (RedisError, OSError)
 """What a connection raises. redis-py's own time-outs and broken connections are RedisErrors."""
@@ -173,3 +179,25 @@ def refusal(error: BaseException) -> Refusal | None:
     if isinstance(error, ResponseError):
         return Refusal(text.partition(" ")[0], text)
     return None
+
+
+NOT_YET: Final = object()
+"""What a Reader gets where the answer is not whole."""
+
+
+def taken_over(connection: Any, protocol: asyncio.Protocol) -> tuple[asyncio.Transport, Reader]:
+    """What a connected asyncio connection is written to and read by, in the hands of `protocol` from now on.
+
+    A read_response() for each answer, and the task that awaits it, take as long as all that is done with the answer.
+    redis-py shows its transport by no public name.
+    """
+    transport = connection._writer.transport
+    transport.set_protocol(protocol)
+    return transport, Reader(replyError=connection._parser.parse_error, notEnoughData=NOT_YET)
+
+
+def let_go(connection: Any) -> None:
+    """Close what was taken over, without a word to the server."""
+    if connection.is_connected:
+        connection._writer.transport.abort()
+        connection._close()

@@ -1,9 +1,11 @@
 """One connection for any number of tasks, which pipelines by itself.
 
-Theory of operation. A task leaves its command in a list and waits for its own answer. A writer takes whatever is in the
-list when it gets its turn and sends it in one piece, so the more tasks ask at once, the fewer system calls and round
-trips each costs; a reader hands out the answers in the order of the commands. One timer looks after all that wait. When
-anything goes wrong with the connection everybody is told at once, and whether their command had been sent.
+Theory of operation. A task leaves its command in a list and waits for its own answer. What is in the list is sent in
+one piece when all tasks of this turn of the loop have had theirs, so the more tasks ask at once, the fewer system calls
+and round trips each costs; a list that grows long is sent at once, for the server to work on while more is asked.
+Answers are handed out in the order of the commands as they come, by no task of their own. One timer looks after all
+that wait. When anything goes wrong with the connection everybody is told at once, and whether their command had been
+sent.
 
 With `replicas` every piece that holds a write ends in a WAIT, and its answers are handed out when that is answered: one
 wait for all who wrote together.
@@ -16,11 +18,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, final
 
+from twicesafe.stores.redis_driver import NOT_YET, let_go, taken_over
 from twicesafe.stores.redis_errors import lost, unconfirmed
 from twicesafe.stores.redis_scripts import request
 
-PIECE: Final = 256
-"""Commands sent in one piece at most: beyond, the first would wait for the last."""
+PIECE: Final = 8
+"""Commands that are worth a piece while more are asked. A system call costs what the server needs for two of them."""
+
+CONFIRMED: Final = 256
+"""Commands that share one WAIT at most: beyond, the first would wait for the last."""
 
 
 class NotSentError(Exception):
@@ -33,7 +39,7 @@ class _Waiting:
 
     __slots__ = ("answer", "future", "held", "writes")
 
-    def __init__(self, future: asyncio.Future[Any], *, writes: bool) -> None:
+    def __init__(self, future: asyncio.Future[Any], writes: bool) -> None:  # noqa: FBT001 - for every command
         self.future = future
         self.writes = writes
         self.held = False
@@ -50,29 +56,29 @@ class _Confirmation:
         self.piece = piece
 
 
-class Line:
-    """A connected redis-py connection, in this line's hands from now on.
+@final
+class Line(asyncio.Protocol):
+    """A connected redis-py connection, in this line's hands from now on."""
 
-    `refused` tells an error that the server answered from one of the connection's.
-    """
-
-    def __init__(
-        self, connection: Any, timeout: float, replicas: int, refused: Callable[[BaseException], object]
-    ) -> None:
+    def __init__(self, connection: Any, timeout: float, replicas: int) -> None:
         self._connection = connection
         self._timeout = timeout
         self._replicas = replicas
-        self._refused = refused
+        self._wait = request(b"WAIT", b"%d" % replicas, b"%d" % int(timeout * 500))
         self._loop = asyncio.get_running_loop()
-        self._out: list[tuple[bytes, _Waiting]] = []
+        self._commands: list[bytes] = []
+        self._asked: list[_Waiting] = []
+        """Whose they are."""
         self._in: deque[_Waiting | _Confirmation] = deque()
-        self._something = asyncio.Event()
+        self._full = False
+        """Whether the connection takes no more for now."""
         self._progress = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self.broken = False
         """Nothing is sent on it any more."""
         self._ended = False
-        self._tasks = [self._loop.create_task(self._write()), self._loop.create_task(self._read())]
+        self._tell: Callable[[Line], object] | None = None
+        self._transport, self._reader = taken_over(connection, self)
 
     def put(self, command: bytes, *, writes: bool) -> asyncio.Future[Any]:
         """Send it with whatever else is to be sent. To come: its answer, NotSentError, StoreError, or what the server
@@ -81,45 +87,50 @@ class Line:
         if self.broken:
             future.set_exception(NotSentError())
             return future
-        self._out.append((command, _Waiting(future, writes=writes)))
-        self._something.set()
+        commands = self._commands
+        commands.append(command)
+        self._asked.append(_Waiting(future, writes))
+        if len(commands) == 1:
+            self._loop.call_soon(self._send)
+        elif len(commands) == PIECE and not self._replicas:
+            self._send()
         if self._watch is None:
             self._progress = self._loop.time()
             self._watch = self._loop.call_later(self._timeout / 2, self._look)
         return future
 
-    async def _write(self) -> None:
-        wait = request(b"WAIT", b"%d" % self._replicas, b"%d" % int(self._timeout * 500))
-        try:
-            while True:
-                await self._something.wait()
-                piece, self._out = self._out[:PIECE], self._out[PIECE:]
-                if not self._out:
-                    self._something.clear()
-                out = [command for command, _ in piece]
-                waiting = [one for _, one in piece]
-                self._in.extend(waiting)
-                if self._replicas and any(one.writes for one in waiting):
-                    self._in.append(_Confirmation(waiting))
-                    for one in waiting:
+    def _send(self) -> None:
+        while self._commands and not self._full and not self._ended:
+            if not self._replicas:
+                commands, self._commands = self._commands, []
+                asked, self._asked = self._asked, []
+                self._in += asked
+            else:
+                commands, self._commands = self._commands[:CONFIRMED], self._commands[CONFIRMED:]
+                asked, self._asked = self._asked[:CONFIRMED], self._asked[CONFIRMED:]
+                self._in += asked
+                if any(one.writes for one in asked):
+                    self._in.append(_Confirmation(asked))
+                    for one in asked:
                         one.held = True
-                    out.append(wait)
-                await self._connection.send_packed_command(b"".join(out), check_health=False)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing can be sent any more
-            self._break(error)
+                    commands.append(self._wait)
+            self._transport.write(b"".join(commands))
 
-    async def _read(self) -> None:
-        read = self._connection.read_response
-        waiting = self._in
+    def pause_writing(self) -> None:
+        """Whoever asks now waits here."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """Send what has gathered."""
+        self._full = False
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand out the answers."""
+        waiting, gets = self._in, self._reader.gets
         try:
-            while True:
-                try:
-                    answer = await read(disable_decoding=True, disconnect_on_error=False)
-                except Exception as error:
-                    if self._refused(error) is None:
-                        raise
-                    answer = error
-                self._progress = self._loop.time()
+            self._reader.feed(data)
+            while (answer := gets()) is not NOT_YET:
                 one = waiting.popleft()
                 if type(one) is _Confirmation:
                     self._confirm(one, answer)
@@ -127,14 +138,15 @@ class Line:
                     one.answer = answer
                 else:
                     _hand_out(one.future, answer)
-                if self.broken:
-                    self._end_if_idle()
-                if self._ended:
-                    return
+                self._progress = self._loop.time()
         except Exception as error:  # noqa: BLE001 - whatever it is, no answer can be told from another any more
             self._break(error)
-        finally:
-            await self._connection.disconnect(nowait=True)
+        if self.broken:
+            self._end_if_idle()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody."""
+        self._break(exc or ConnectionError("the server closed the connection"))
 
     def _confirm(self, confirmation: _Confirmation, count: Any) -> None:
         enough = type(count) is int and count >= self._replicas
@@ -146,7 +158,7 @@ class Line:
 
     def _look(self) -> None:
         """Break off where the server has been silent for too long."""
-        if not self._in and not self._out:
+        if not self._in and not self._asked:
             self._watch = None
             return
         silent = self._loop.time() - self._progress
@@ -159,11 +171,11 @@ class Line:
     def retire(self, ended: Callable[[Line], object]) -> None:
         """Let those who wait have their answers, and then end, and tell."""
         self.broken = True
-        self._tasks[-1].add_done_callback(lambda _: ended(self))
+        self._tell = ended
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        if not self._in and not self._out:
+        if not self._in and not self._asked:
             self._break(ConnectionError("the line was retired"))
 
     def _break(self, error: BaseException) -> None:
@@ -172,25 +184,23 @@ class Line:
         self.broken = self._ended = True
         if self._watch is not None:
             self._watch.cancel()
-        for task in self._tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
+        let_go(self._connection)
         for sent in self._in:
             for one in sent.piece if type(sent) is _Confirmation else (sent,):
                 if not one.future.done():
                     one.future.set_exception(lost(error, writes=one.writes))
-        for _, one in self._out:
+        for one in self._asked:
             if not one.future.done():
                 one.future.set_exception(NotSentError(str(error) or type(error).__name__))
         self._in.clear()
-        self._out.clear()
+        self._commands.clear()
+        self._asked.clear()
+        if self._tell is not None:
+            self._tell(self)
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """End it, whoever waits."""
         self._break(ConnectionError("the store was closed"))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _hand_out(future: asyncio.Future[Any], answer: Any) -> None:

@@ -61,7 +61,7 @@ class Lasting(NamedTuple):
 
 def packed(claim: Claim, previous: Record | None = None) -> Lasting:
     """ValueError for what would be over when it begins. A take-over keeps the request and the recovery point."""
-    _, scope, operation, hint, fingerprint, effects, owner, lease_us, key_us, request = claim
+    _, scope, operation, hint, fingerprint, effects, owner, lease_us, key_us, request, _ = claim
     if lease_us < 1 or key_us < 1:
         raise ValueError("a claim's lease and retention last a microsecond at least")
     if len(owner) != _OWNER_LENGTH:
@@ -70,10 +70,14 @@ def packed(claim: Claim, previous: Record | None = None) -> Lasting:
     if previous is not None:
         request = previous.request or request
         point, data = previous.recovery_point, previous.recovery_data
-    said = _said(
+    parts = (
         scope.encode("utf-8", "surrogatepass"), operation.encode("utf-8", "surrogatepass"), hint.encode(),
-        fingerprint.value, request, None if point is None else point.encode(), data,
+        fingerprint.value,
     )  # fmt: skip
+    if request is None and point is None and data is None:
+        said = b"".join((_LENGTHS.pack(*map(len, parts), _NONE, _NONE, _NONE), *parts))
+    else:
+        said = _said(*parts, request, None if point is None else point.encode(), data)
     return Lasting(_LETTER[effects], owner, said)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Generator
 from hashlib import sha1
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 R = TypeVar("R")
@@ -18,8 +19,8 @@ class Script(NamedTuple):
     sha: bytes
     """By which it is asked for once the server has seen it. A server forgets scripts when it restarts, fails over or is
     told to: then the text is sent once more."""
-    begun: bytes
-    """How every such command goes on after its number of words."""
+    forms: tuple[bytes, ...]
+    """The whole command, by the number of words that it is given; `%` puts in the length of each and itself."""
 
 
 class Ask(NamedTuple):
@@ -38,8 +39,7 @@ class Ask(NamedTuple):
         if self.script is None:
             return request(*self.words)
         words = (self.key, *self.words)
-        text = [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
-        return b"*%d%b%b" % (len(words) + 3, self.script.begun, b"".join(text))
+        return self.script.forms[len(words)] % tuple(chain.from_iterable(zip(map(len, words), words, strict=True)))
 
     def command_in_full(self) -> bytes:
         """The same for a server that has not seen the script."""
@@ -59,6 +59,9 @@ class Primaries(NamedTuple):
 Asking: TypeAlias = Generator[Any, Any, R]
 """Yields what is asked for, and is sent its answer or thrown the StoreError that came of it."""
 
+MOST: Final = 9
+"""Words that a script is given, at most; the first is its key."""
+
 _FOLDER: Final = files("twicesafe.stores") / "lua"
 _FUNCTION: Final = re.compile(rb"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 _COMMENT: Final = re.compile(rb"^--.*\n", re.MULTILINE)
@@ -73,7 +76,8 @@ def _script(name: str) -> Script:
             text = function[0] + text
     text = b"local name = KEYS[1]\n" + text
     sha = sha1(text, usedforsecurity=False).hexdigest().encode()
-    return Script(text, sha, b"\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n" % sha)
+    begun = b"\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n" % sha
+    return Script(text, sha, tuple([b"*%d%b" % (3 + n, begun) + b"$%d\r\n%b\r\n" * n for n in range(MOST + 1)]))
 
 
 CLAIM: Final = _script("claim")

@@ -110,7 +110,8 @@ class RedisSteps:
         """The reply was lost on the way; by now the lease may be over, so it begins again."""
         own = seen.record.ownership
         now = yield self._ask(scripts.RENEW, claim.digest, ownership(own), b"%d" % claim.lease_us)
-        previous = None if seen.record.recovery_point is None else seen.record
+        # Under a later epoch it may have been a take-over, and whoever ran before may have done something.
+        previous = seen.record if own.epoch > 1 else None
         return None if now is None else Claimed(own, now, previous)
 
     def _hold_stale(self, claim: Claim, seen: Kept) -> Asking[Claimed | Existing | None]:

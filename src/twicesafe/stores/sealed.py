@@ -2,8 +2,9 @@
 
     store = AsyncSealedStore(AsyncpgStore("postgresql://..."), keys=Keyring({"2026-11": secret}, current="2026-11"))
 
-Sealed are header lines, body, and a request that is kept for a worker. In the clear remain what the store works with:
-digest, fingerprint, state, times, status; and what operators read: scope, operation, the end of the key.
+Sealed are header lines, body, and what is kept for a worker: the request, and what the steps of an operation gave. In
+the clear remain what the store works with: digest, fingerprint, state, times, status; and what operators read: scope,
+operation, the end of the key, the name of the last step.
 
 What cannot be opened never leads to a second run. Where a key is merely missing here, a claim that would replay raises
 SealKeyMissingError, which callers are told as 503: asked again where the key is, the answer is there. Where the answer
@@ -13,92 +14,15 @@ what a retry is told. `unreadable` hears of both. `read` never raises: it shows 
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
-from twicesafe.core.lifecycle import Verdict
-from twicesafe.core.record import Instant, Micros, Ownership, Record, StoredResponse
-from twicesafe.errors import ConfigurationError, SealBrokenError, SealKeyMissingError, StoreError
-from twicesafe.stores.contract import AsyncStore, AsyncTransaction, Store, Transaction
-from twicesafe.stores.sealing import Cipher, Sealing
+from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
+from twicesafe.stores.contract import AsyncStore, AsyncTransaction, Cipher, Store, Transaction
+from twicesafe.stores.seals import DEFAULT_COMPRESS_FROM, RESUMES, AsyncSeals, Seals, Unreadable, log_unreadable
 
 __all__ = ["AsyncSealedStore", "SealedStore"]
-
-DEFAULT_COMPRESS_FROM: Final = 1024
-"""Bytes. Below, PostgreSQL and most file systems would store what is saved as padding."""
-
-LARGE: Final = 128 * 1024
-"""Bytes that take a millisecond or more to seal or open: under asyncio a thread does it."""
-
-
-_log: Final = logging.getLogger("twicesafe")
-
-Unreadable: TypeAlias = Callable[[Record, StoreError], object]
-"""Called with a record as it is stored and what kept it from being opened. It must not raise."""
-
-
-def log_unreadable(record: Record, error: StoreError) -> None:
-    """As an error: somebody has to find a key, or to find out who changed a record."""
-    _log.error("twicesafe.unreadable operation=%s key=%s: %s", record.operation, record.key_hint, error)
-
-
-class _Seals:
-    """What is the same for every session, blocking or not."""
-
-    def __init__(self, keys: Cipher | None, compress_from: int | None, unreadable: Unreadable) -> None:
-        given: object = compress_from
-        if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 0):
-            raise ConfigurationError(f"compress_from must be a number of bytes, or None for never, not {given!r}")
-        self._sealing = Sealing(keys, compress_from)
-        self._unreadable = unreadable
-
-    def claim(self, claim: Claim) -> Claim:
-        """As the store is to have it."""
-        if claim.request is None:
-            return claim
-        return claim._replace(request=self._sealing.seal_request(claim.request, claim.digest))
-
-    def answer(self, response: StoredResponse, digest: bytes, epoch: int) -> StoredResponse:
-        """As the store is to have it."""
-        return self._sealing.seal(response, digest, epoch)
-
-    def claimed_or_existing(self, found: Claimed | Existing) -> Claimed | Existing:
-        """What the store answered, opened."""
-        if type(found) is Claimed:
-            return found if found.previous is None else found._replace(previous=self._opened(found.previous)[0])
-        assert type(found) is Existing, found
-        if found.record is None:
-            return found
-        record, error = self._opened(found.record)
-        if error is None or found.verdict is not Verdict.REPLAY:
-            return found._replace(record=record)
-        if isinstance(error, SealKeyMissingError):
-            raise error
-        return Existing(Verdict.GONE, record, found.now)
-
-    def found(self, found: Found) -> Found:
-        """What the store has, opened."""
-        return found if found.record is None else found._replace(record=self._opened(found.record)[0])
-
-    def _opened(self, record: Record) -> tuple[Record, StoreError | None]:
-        """The record; what could not be opened is not in it, and why is told."""
-        response, request, error = record.response, record.request, None
-        if response is not None:
-            try:
-                response = self._sealing.open(response, record.digest, record.epoch)
-            except (SealBrokenError, SealKeyMissingError) as met:
-                response, error = StoredResponse(response.status, (), None), met
-        if request is not None:
-            try:
-                request = self._sealing.open_request(request, record.digest)
-            except (SealBrokenError, SealKeyMissingError) as met:
-                request, error = None, error or met
-        if error is not None:
-            self._unreadable(record, error)
-        return record._replace(response=response, request=request), error
 
 
 class SealedStore:
@@ -118,14 +42,15 @@ class SealedStore:
         unreadable: Unreadable = log_unreadable,
     ) -> None:
         self._store = store
-        self._seals = _Seals(keys, compress_from, unreadable)
+        self._seals = Seals(keys, compress_from, unreadable)
         self.transactional = store.transactional
 
     def __getattr__(self, name: str) -> Any:
         # Optional methods are found by their names, so what the store has not must be missing here too.
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._store, name)
+        found = getattr(self._store, name)
+        return partial(getattr(self._seals, name), found) if name in RESUMES else found
 
     def claim(self, claim: Claim) -> Claimed | Existing:
         """See Session.claim. SealKeyMissingError where a key for the answer to be replayed is missing."""
@@ -193,7 +118,7 @@ class SealedStore:
 class _SealedTransaction:
     """A Transaction that seals."""
 
-    def __init__(self, transaction: Transaction, seals: _Seals) -> None:
+    def __init__(self, transaction: Any, seals: Seals) -> None:
         self._transaction = transaction
         self._seals = seals
 
@@ -235,29 +160,8 @@ class _SealedTransaction:
     def hold(self, own: Ownership) -> None:
         self._transaction.hold(own)
 
-
-class _AsyncSeals(_Seals):
-    """Large answers are sealed and opened in a thread."""
-
-    async def aanswer(self, response: StoredResponse, digest: bytes, epoch: int) -> StoredResponse:
-        if response.body is not None and len(response.body) >= LARGE:
-            return await asyncio.to_thread(self.answer, response, digest, epoch)
-        return self.answer(response, digest, epoch)
-
-    async def aclaimed_or_existing(self, found: Claimed | Existing) -> Claimed | Existing:
-        if type(found) is Existing and _is_large(found.record):
-            return await asyncio.to_thread(self.claimed_or_existing, found)
-        return self.claimed_or_existing(found)
-
-    async def afound(self, found: Found) -> Found:
-        if _is_large(found.record):
-            return await asyncio.to_thread(self.found, found)
-        return self.found(found)
-
-
-def _is_large(record: Record | None) -> bool:
-    response = None if record is None else record.response
-    return response is not None and response.body is not None and len(response.body) >= LARGE
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        self._seals.advance(self._transaction.advance, own, seen, point, data)
 
 
 class AsyncSealedStore:
@@ -272,13 +176,14 @@ class AsyncSealedStore:
         unreadable: Unreadable = log_unreadable,
     ) -> None:
         self._store = store
-        self._seals = _AsyncSeals(keys, compress_from, unreadable)
+        self._seals = AsyncSeals(keys, compress_from, unreadable)
         self.transactional = store.transactional
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._store, name)
+        found = getattr(self._store, name)
+        return partial(getattr(self._seals, name), found) if name in RESUMES else found
 
     async def claim(self, claim: Claim) -> Claimed | Existing:
         """See Session.claim. SealKeyMissingError where a key for the answer to be replayed is missing."""
@@ -346,7 +251,7 @@ class AsyncSealedStore:
 class _AsyncSealedTransaction:
     """An AsyncTransaction that seals."""
 
-    def __init__(self, transaction: AsyncTransaction, seals: _AsyncSeals) -> None:
+    def __init__(self, transaction: Any, seals: AsyncSeals) -> None:
         self._transaction = transaction
         self._seals = seals
 
@@ -387,3 +292,6 @@ class _AsyncSealedTransaction:
 
     async def hold(self, own: Ownership) -> None:
         await self._transaction.hold(own)
+
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        await self._seals.advance(self._transaction.advance, own, seen, point, data)

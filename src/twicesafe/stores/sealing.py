@@ -10,14 +10,19 @@ A stored record outlives the release that wrote it: never change this encoding, 
 from __future__ import annotations
 
 import zlib
-from typing import Final, Protocol
+from base64 import b64decode, b64encode
+from typing import Final
 
 from twicesafe.core.record import StoredResponse
 from twicesafe.errors import SealBrokenError, SealKeyMissingError
+from twicesafe.stores.contract import Cipher
 from twicesafe.stores.packing import pack_headers, unpack_headers
 
 MARK: Final = b"\0sealed"
 """The name of the line that says so."""
+
+STEPS: Final = b"\n~"
+"""What a line of sealed steps begins with. In the clear there is no such line."""
 
 PLAIN: Final = 0
 COMPRESSED: Final = 1
@@ -31,16 +36,6 @@ to clear that memory, and the result is as long."""
 
 PAYS: Final = 0.9
 """Compressed is kept only where it is smaller by a tenth at least: inflating it costs each replay."""
-
-
-class Cipher(Protocol):
-    """Encrypts and decrypts; `context` is authenticated with it and not kept, so a text serves in its place only."""
-
-    def encrypt(self, plain: bytes, context: bytes) -> bytes:
-        """With the current key; which one that was is in the result."""
-
-    def decrypt(self, sealed: bytes, context: bytes) -> bytes:
-        """SealKeyMissingError for a key it does not have, SealBrokenError where it was changed or is for elsewhere."""
 
 
 class Sealing:
@@ -89,6 +84,40 @@ class Sealing:
         if not request.startswith(MARK):
             return request
         return self._open(request[len(MARK) :], b"request" + digest, (COMPRESSED, ENCRYPTED, COMPRESSED | ENCRYPTED))
+
+    def seal_steps(self, addition: bytes, digest: bytes, seen: str | None, point: str | None) -> bytes:
+        """What is added to a record's steps between two recovery points, as it is to be stored: one line.
+
+        From which point to which is sealed with it, so that none is left out, put elsewhere or added in between.
+        """
+        if self._cipher is None:
+            return addition
+        places = f"{seen or ''}\0{point or ''}\0".encode("ascii")
+        return STEPS + b64encode(self._seal(places + addition, b"steps" + digest))
+
+    def open_steps(self, data: bytes, digest: bytes) -> bytes:
+        """What was sealed. Steps from before the store was sealed stand in front, as they are."""
+        if not self.has_sealed_steps(data):
+            return data
+        clear, *sealed = data.split(STEPS)
+        opened, reached = [clear], None if clear else b""
+        for line in sealed:
+            try:
+                text = self._open(
+                    b64decode(line, validate=True), b"steps" + digest, (ENCRYPTED, ENCRYPTED | COMPRESSED)
+                )
+                seen, point, addition = text.split(b"\0", 2)
+            except ValueError:
+                raise SealBrokenError("what was kept of an operation's steps was changed") from None
+            if reached is not None and seen != reached:
+                raise SealBrokenError("what was kept of an operation's steps is not all there")
+            opened.append(addition)
+            reached = point
+        return b"".join(opened)
+
+    def has_sealed_steps(self, data: bytes | None) -> bool:
+        """Whether some of it is sealed still."""
+        return data is not None and STEPS in data
 
     def _seal(self, plain: bytes, context: bytes) -> bytes:
         compressed = self._compressed(plain)

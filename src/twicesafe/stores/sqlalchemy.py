@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Engine
@@ -27,7 +28,14 @@ from twicesafe.stores.sqlalchemy_databases import (
     path_of,
     postgresql,
 )
-from twicesafe.stores.sqlalchemy_work import ConnectionWork, Kind, SessionWork, SqlalchemyWork
+from twicesafe.stores.sqlalchemy_work import (
+    ConnectionWork,
+    Kind,
+    SessionWork,
+    SqlalchemyWork,
+    guarded,
+    guarded_sessions,
+)
 from twicesafe.stores.sqlite import DEFAULT_BUSY_TIMEOUT, AsyncSqliteStore, SqliteStore
 from twicesafe.stores.sqlite_connection import SqliteFile, as_it_is, host_clock
 from twicesafe.stores.steps import Rows, Statement
@@ -60,13 +68,12 @@ class SqlalchemyStore(JoinedStore):
             path = path_of(engine)
             on_file = SqliteStore(path, busy_timeout=busy_timeout, clock=clock)
             file = SqliteFile(path, busy_timeout, clock, as_it_is)
-            sqlite = SqliteKind(file, Turn(file.busy_seconds))
-            super().__init__(
-                lambda: on_file, lambda: JoinedTransaction(file.sql, work_on(database, sqlite), on_file.ask)
-            )
+            works = works_on(database, SqliteKind(file, Turn(file.busy_seconds)))
+            super().__init__(lambda: on_file, lambda: JoinedTransaction(file.sql, works(), on_file.ask))
         else:
             leased, kind = postgresql(engine, now_sql)
-            super().__init__(lambda: leased, lambda: on_postgresql(leased, work_on(database, kind)))
+            works = works_on(database, kind)
+            super().__init__(lambda: leased, lambda: on_postgresql(leased, works()))
 
 
 class AsyncSqlalchemyStore(AsyncJoinedStore):
@@ -89,21 +96,22 @@ class AsyncSqlalchemyStore(AsyncJoinedStore):
             path = path_of(engine)
             on_file = AsyncSqliteStore(path, busy_timeout=busy_timeout, clock=clock)
             file = SqliteFile(path, busy_timeout, clock, as_it_is)
-            sqlite = SqliteKind(file, TasksTurn(file.busy_seconds))
+            works = works_on(database, SqliteKind(file, TasksTurn(file.busy_seconds)))
 
             def ask(statement: Statement) -> Rows:
                 return await_only(on_file.ask(statement))
 
             super().__init__(
                 lambda: on_file,
-                lambda: CarriedTransaction(JoinedTransaction(file.sql, work_on(database, sqlite), ask), _in_greenlet),
+                lambda: CarriedTransaction(JoinedTransaction(file.sql, works(), ask), _in_greenlet),
             )
         else:
             leased, kind = postgresql(engine, now_sql)
+            works = works_on(database, kind)
             carried = CarriedStore(leased, _in_greenlet)
             super().__init__(
                 lambda: carried,
-                lambda: CarriedTransaction(on_postgresql(leased, work_on(database, kind)), _in_greenlet),
+                lambda: CarriedTransaction(on_postgresql(leased, works()), _in_greenlet),
             )
 
 
@@ -137,6 +145,8 @@ def _engine_of(database: Any) -> Engine:
     return engine
 
 
-def work_on(database: Any, kind: Kind) -> SqlalchemyWork:
-    """Transactions on what the store was given."""
-    return SessionWork(database, kind) if hasattr(database, "kw") else ConnectionWork(database, kind)
+def works_on(database: Any, kind: Kind) -> Callable[[], SqlalchemyWork]:
+    """Makes transactions on what the store was given."""
+    if hasattr(database, "kw"):
+        return partial(SessionWork, guarded_sessions(database), kind)
+    return partial(ConnectionWork, guarded(database), kind)

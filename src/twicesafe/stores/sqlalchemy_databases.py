@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
@@ -10,12 +11,13 @@ from sqlalchemy import Connection, Engine, exc
 from sqlalchemy.util import await_only
 
 from twicesafe.errors import StoreError, StoreUnavailableError
+from twicesafe.stores.connecting import no_entry
 from twicesafe.stores.contract import Transaction
 from twicesafe.stores.joined import AskedAgainError, JoinedTransaction, no_turn
-from twicesafe.stores.postgresql import AGAIN, Failure, no_entry, queries, store_error
+from twicesafe.stores.postgresql import AGAIN, Failure, queries, store_error
 from twicesafe.stores.postgresql_sync import PostgresqlStore
 from twicesafe.stores.sql.statements import Placeholder, Queries
-from twicesafe.stores.sqlalchemy_work import SqlalchemyWork, origin, perform
+from twicesafe.stores.sqlalchemy_work import SqlalchemyWork, origin, perform, perform_all
 from twicesafe.stores.sqlite_connection import SqliteFile
 from twicesafe.stores.steps import Rows, Statement
 
@@ -33,7 +35,7 @@ PLACEHOLDERS: Final = {
 def postgresql(engine: Engine, now_sql: str | None) -> tuple[LeasedOnPostgresql, PostgresqlKind]:
     sql = queries(PLACEHOLDERS[engine.dialect.paramstyle], now_sql)
     url = engine.url.render_as_string(hide_password=True).replace(engine.url.drivername, "postgresql", 1)
-    return LeasedOnPostgresql(EngineConnections(engine, url), sql, url), PostgresqlKind(url)
+    return LeasedOnPostgresql(EngineConnections(engine, url), sql, url), PostgresqlKind(engine, url)
 
 
 def on_postgresql(leased: LeasedOnPostgresql, work: SqlalchemyWork) -> Transaction:
@@ -116,8 +118,9 @@ def failure_of(error: Exception) -> Failure | None:
 class PostgresqlKind:
     """See Kind."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, engine: Engine, url: str) -> None:
         self._url = url
+        self.perform = by_psycopg if takes_all(engine) else perform_all
 
     def take_turn(self) -> None:
         """All at once."""
@@ -144,6 +147,31 @@ class PostgresqlKind:
         """See Kind.refused."""
         failure = failure_of(error)
         return failure is not None and failure.sqlstate is not None and failure.sqlstate.startswith(("23", "P0"))
+
+
+def takes_all(engine: Engine) -> bool:
+    """Whether the driver can send several statements in one round trip, and SQLAlchemy is not in its way."""
+    dialect = engine.dialect
+    return dialect.driver == "psycopg" and not dialect.is_async and bool(dialect.loaded_dbapi.Pipeline.is_supported())
+
+
+def by_psycopg(connection: Connection, statements: tuple[Statement, ...]) -> Rows:
+    """See Kind.perform. SQLAlchemy has no word for pipelines, so its events do not tell of these statements."""
+    driver, library = connection.connection.driver_connection, connection.dialect.loaded_dbapi
+    assert driver is not None
+    cursor = driver.cursor()
+    try:
+        # With autocommit a pipeline would look like the transaction that there is not.
+        with nullcontext() if len(statements) == 1 or driver.autocommit else driver.pipeline():
+            for statement in statements:
+                cursor.execute(statement.text, statement.parameters)
+        rows: Rows = cursor.fetchall() if statements[-1].returns else ((),) * cursor.rowcount
+    except library.Error as error:
+        lost: bool = driver.closed
+        if lost:
+            connection.invalidate(error)
+        raise exc.DBAPIError(None, None, error, hide_parameters=True, connection_invalidated=lost) from error
+    return rows
 
 
 # --- SQLite ----------------------------------------------------------------------------------------------------------
@@ -194,6 +222,10 @@ class SqliteKind:
         if self._driver(connection).in_transaction:
             connection.exec_driver_sql("ROLLBACK")
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def perform(self, connection: Connection, statements: tuple[Statement, ...]) -> Rows:
+        """See Kind.perform."""
+        return perform_all(connection, statements)
 
     def is_open(self, connection: Connection) -> bool:
         """See Kind.is_open."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Connection, Engine, event, exc
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
 
@@ -33,6 +36,9 @@ class Kind(Protocol):
 
     def prepare(self, connection: Connection) -> None:
         """Make of a connection of the pool's one that the store can work with, inside its transaction."""
+
+    def perform(self, connection: Connection, statements: tuple[Statement, ...]) -> Rows:
+        """Perform them one after the other, in one round trip where the driver can; the last one's answer."""
 
     def is_open(self, connection: Connection) -> bool:
         """Whether the database has a transaction open, as far as the driver knows."""
@@ -72,13 +78,13 @@ class SqlalchemyWork:
             self._tell(error, "begin")
             raise
 
-    def send(self, statement: Statement) -> Rows:
+    def send(self, *statements: Statement) -> Rows:
         """See Work.send."""
         assert self._connection is not None
         try:
-            return perform(self._connection, statement)
+            return self._kind.perform(self._connection, statements)
         except Exception as error:
-            self._tell(error, statement.name)
+            self._tell(error, statements[-1].name)
             raise
 
     def ended_early(self) -> bool:
@@ -153,61 +159,131 @@ class Guard:
         """Whether what happens now is the store's doing."""
         self.over = False
 
-    def watch(self, session: Session) -> None:
-        """A session, in its transaction."""
-        event.listen(session, "before_commit", self._before_commit)
-        event.listen(session, "after_transaction_end", self._after_end)
-        event.listen(session, "after_begin", self._after_begin)
-
-    def watch_connection(self, connection: Connection) -> None:
-        """A connection, in its transaction."""
-        event.listen(connection, "commit", self._refuse_commit)
-        event.listen(connection, "rollback", self._note_end)
-        event.listen(connection, "begin", self._refuse_begin)
-
-    def _before_commit(self, session: Session) -> None:
-        if not session.in_nested_transaction():
-            self._refuse_commit()
-
-    def _after_end(self, _: Session, transaction: SessionTransaction) -> None:
-        if transaction.parent is None:
-            self._note_end()
-
-    def _after_begin(self, _: Session, __: SessionTransaction, connection: Connection) -> None:
-        if self.over:
-            # Nobody would give it back.
-            connection.close()
-        self._refuse_begin()
-
-    def _refuse_commit(self, *_: object) -> None:
+    def refuse_commit(self) -> None:
+        """Whoever commits is told."""
         if not self.ours:
             raise RuntimeError(OVER if self.over else COMMITTED)
 
-    def _note_end(self, *_: object) -> None:
+    def note_end(self) -> None:
+        """Somebody has rolled back."""
         if not self.ours:
             self.over = True
 
-    def _refuse_begin(self, *_: object) -> None:
+    def refuse_begin(self) -> None:
+        """Whoever begins again is told."""
         if self.over:
             raise RuntimeError(OVER)
+
+
+GUARDS: Final[WeakKeyDictionary[Any, Guard]] = WeakKeyDictionary()
+"""Of the sessions and connections that are, or were, a transaction of the store's; the application's others have none.
+
+What SQLAlchemy tells about all of a kind is told once for all: to ask it anew for each costs as much as a statement.
+"""
+
+
+def _before_commit(session: Session) -> None:
+    guard = GUARDS.get(session)
+    if guard is not None and not session.in_nested_transaction():
+        guard.refuse_commit()
+
+
+def _after_end(session: Session, transaction: SessionTransaction) -> None:
+    guard = GUARDS.get(session)
+    if guard is not None and transaction.parent is None:
+        guard.note_end()
+
+
+def _after_begin(session: Session, _: SessionTransaction, connection: Connection) -> None:
+    guard = GUARDS.get(session)
+    if guard is not None:
+        if guard.over:
+            # Nobody would give it back.
+            connection.close()
+        guard.refuse_begin()
+
+
+def _on_commit(connection: Connection) -> None:
+    guard = GUARDS.get(connection)
+    if guard is not None:
+        guard.refuse_commit()
+
+
+def _on_rollback(connection: Connection) -> None:
+    guard = GUARDS.get(connection)
+    if guard is not None:
+        guard.note_end()
+
+
+def _on_begin(connection: Connection) -> None:
+    guard = GUARDS.get(connection)
+    if guard is not None:
+        guard.refuse_begin()
+
+
+_OF_SESSIONS: Final[dict[str, Callable[..., None]]] = {
+    "before_commit": _before_commit,
+    "after_transaction_end": _after_end,
+    "after_begin": _after_begin,
+}
+_OF_CONNECTIONS: Final[dict[str, Callable[..., None]]] = {
+    "commit": _on_commit,
+    "rollback": _on_rollback,
+    "begin": _on_begin,
+}
+
+_GUARDED: Final[WeakSet[Any]] = WeakSet()
+"""Engines and factories of sessions that are listened to. SQLAlchemy's event.contains goes by numbers that the next
+object may have."""
+
+
+def _listen(target: Any, listeners: dict[str, Callable[..., None]]) -> None:
+    for name, listener in listeners.items():
+        event.listen(target, name, listener)
+
+
+def guarded(engine: Any) -> Any:
+    """The same engine to look at, with the same pool, whose connections ask their guard; so those of others do not."""
+    watched = engine.execution_options()
+    core = watched.sync_engine if isinstance(watched, AsyncEngine) else watched
+    _listen(core, _OF_CONNECTIONS)
+    _GUARDED.add(core)
+    return watched
+
+
+def guarded_sessions(factory: Any) -> Callable[[], Any]:
+    """Makes sessions of `factory` that ask their guard."""
+    bind = guarded(factory.kw["bind"])
+    if not isinstance(factory, async_sessionmaker):
+        if factory not in _GUARDED:
+            _GUARDED.add(factory)
+            _listen(factory, _OF_SESSIONS)
+        return partial(factory, bind=bind)
+    usual = factory.kw.get("sync_session_class") or factory.class_.sync_session_class
+    watched = type(usual.__name__, (usual,), {})
+    _listen(watched, _OF_SESSIONS)
+    return partial(factory, bind=bind, sync_session_class=watched)
 
 
 class SessionWork(SqlalchemyWork):
     """A Session's transactions."""
 
-    def __init__(self, factory: Any, kind: Kind) -> None:
+    def __init__(self, make: Callable[[], Any], kind: Kind) -> None:
+        """`make` is of `guarded_sessions`."""
         super().__init__(kind)
-        self._factory = factory
+        self._make = make
         self._session: Session | None = None
 
     def _connect(self, guard: Guard) -> Connection:
-        made = self._factory()
+        made = self._make()
         session: Session = made.sync_session if isinstance(made, AsyncSession) else made
         self._session = session
         connection = session.connection()
-        guard.watch(session)
-        # A handler can ask the session for it, and commit past the session.
-        guard.watch_connection(connection)
+        if connection.engine not in _GUARDED:
+            # A session of its own kind has chosen another engine.
+            _listen(connection, _OF_CONNECTIONS)
+        # A handler can ask the session for its connection, and commit past the session.
+        GUARDS[session] = GUARDS[connection] = guard
         self.shown = made
         return connection
 
@@ -231,6 +307,7 @@ class ConnectionWork(SqlalchemyWork):
     """A Connection's transactions."""
 
     def __init__(self, engine: Engine | AsyncEngine, kind: Kind) -> None:
+        """`engine` is `guarded`."""
         super().__init__(kind)
         self._engine = engine
         self._lent: Connection | None = None
@@ -246,7 +323,7 @@ class ConnectionWork(SqlalchemyWork):
             self.shown = connection = self._engine.connect()
         self._lent = connection
         connection.begin()
-        guard.watch_connection(connection)
+        GUARDS[connection] = guard
         return connection
 
     def _commit(self) -> None:
@@ -277,6 +354,14 @@ def perform(connection: Connection, statement: Statement) -> Rows:
         return ()
     done = connection.exec_driver_sql(statement.text, statement.parameters)
     return ((),) * done.rowcount if statement.writes else ()
+
+
+def perform_all(connection: Connection, statements: tuple[Statement, ...]) -> Rows:
+    """See Kind.perform."""
+    rows: Rows = ()
+    for statement in statements:
+        rows = perform(connection, statement)
+    return rows
 
 
 def origin(error: BaseException) -> BaseException:

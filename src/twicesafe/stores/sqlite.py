@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import ConfigurationError
-from twicesafe.stores.contract import AsyncTransaction, Swept, Transaction
+from twicesafe.stores.contract import AsyncTransaction, AuditEntry, Outstanding, Swept, Transaction
 from twicesafe.stores.sql.leased import SqlSteps
 from twicesafe.stores.sqlite_connection import Configure, SqliteFile, as_it_is, host_clock
 from twicesafe.stores.sqlite_transaction import Connections, SqliteTransaction
@@ -65,6 +65,10 @@ class SqliteStore:
     def renew(self, own: Ownership, lease_us: Micros) -> None:
         """See Session.renew."""
         self._writer.run(partial(self._steps.renew, own, lease_us))
+
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        self._writer.run(partial(self._steps.advance, own, seen, point, data))
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
@@ -118,9 +122,29 @@ class SqliteStore:
         """See SettlesStale.settle_stale."""
         return self._writer.run(partial(self._steps.settle_stale, look_at))
 
+    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        """See Resumes.reopen."""
+        return self._writer.run(partial(self._steps.reopen, digest, epoch, seen, point, data))
+
+    def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        """See Resumes.outstanding."""
+        return self._writer.run(partial(self._steps.outstanding, after, look_at))
+
     def ask(self, statement: Statement) -> Rows:
         """Perform one statement of the store's, for those whose transactions are elsewhere."""
         return self._writer.run(partial(once, statement))
+
+    def audit(self, entry: AuditEntry) -> None:
+        """See Audits.audit."""
+        self._writer.run(partial(self._steps.audit, entry))
+
+    def audited(self, entry: AuditEntry, outcome: str) -> None:
+        """See Audits.audited."""
+        self._writer.run(partial(self._steps.audited, entry, outcome))
+
+    def audits(self, digest: bytes) -> list[AuditEntry]:
+        """See Audits.audits."""
+        return self._writer.run(partial(self._steps.audits, digest))
 
     def check_schema(self) -> None:
         """See Store.check_schema."""
@@ -165,6 +189,10 @@ class AsyncSqliteStore:
     async def renew(self, own: Ownership, lease_us: Micros) -> None:
         """See Session.renew."""
         await self._writer.arun(partial(self._steps.renew, own, lease_us))
+
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        await self._writer.arun(partial(self._steps.advance, own, seen, point, data))
 
     async def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
@@ -226,9 +254,29 @@ class AsyncSqliteStore:
         """See SettlesStale.settle_stale."""
         return await self._writer.arun(partial(self._steps.settle_stale, look_at))
 
+    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        """See Resumes.reopen."""
+        return await self._writer.arun(partial(self._steps.reopen, digest, epoch, seen, point, data))
+
+    async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        """See Resumes.outstanding."""
+        return await self._writer.arun(partial(self._steps.outstanding, after, look_at))
+
     async def ask(self, statement: Statement) -> Rows:
         """Perform one statement of the store's, for those whose transactions are elsewhere."""
         return await self._writer.arun(partial(once, statement))
+
+    async def audit(self, entry: AuditEntry) -> None:
+        """See Audits.audit."""
+        await self._writer.arun(partial(self._steps.audit, entry))
+
+    async def audited(self, entry: AuditEntry, outcome: str) -> None:
+        """See Audits.audited."""
+        await self._writer.arun(partial(self._steps.audited, entry, outcome))
+
+    async def audits(self, digest: bytes) -> list[AuditEntry]:
+        """See Audits.audits."""
+        return await self._writer.arun(partial(self._steps.audits, digest))
 
     async def check_schema(self) -> None:
         """See Store.check_schema."""

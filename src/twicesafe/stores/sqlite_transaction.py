@@ -82,6 +82,13 @@ class SqliteTransaction:
     def renew(self, own: Ownership, lease_us: Micros) -> None:
         """There is no lease: the write lock lasts as long as the transaction."""
 
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        """See Resumes.advance."""
+        try:
+            self._run(partial(self._steps.advance, own, seen, point, data))
+        finally:
+            self._guard_or_leave()
+
     def start_answer(self, own: Ownership, head: StoredResponse) -> None:
         """See Session.start_answer."""
         self._end(partial(self._steps.start_answer, own, head))

@@ -5,17 +5,18 @@ The generators hold no decision of their own: lifecycle.decide() judges, this fi
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, abandoned, decide
 from twicesafe.core.record import Instant, Micros, Ownership, Record, RecordState, StoredResponse
+from twicesafe.core.turns import goes_on_at_once
 from twicesafe.errors import LeaseLostError, StoreUnavailableError
-from twicesafe.stores.contract import Swept
+from twicesafe.stores.contract import AuditEntry, Outstanding, Swept
 from twicesafe.stores.sql.advisory import lock_keys
 from twicesafe.stores.sql.rows import WIDTH, check_lasting, of_claim, of_response, of_seen, to_record
 from twicesafe.stores.sql.statements import Dialect, Queries
-from twicesafe.stores.steps import Batch, Step, Steps
+from twicesafe.stores.steps import Batch, Statement, Step, Steps
 
 LOOKED_AT_FOR_ONE: Final = 20
 """A sweep ends at most one stale claim for so many records that it may look at: each is a statement of its own."""
@@ -43,13 +44,13 @@ class SqlSteps:
     def claim(self, claim: Claim) -> Steps[Claimed | Existing]:
         """See Session.claim."""
         sql, digest, owner = self._sql, claim.digest, claim.owner
+        if claim.seen is not None and (won := (yield from self.go_on(claim, claim.seen))) is not None:
+            return won
         described = of_claim(claim)
         insert = not self._looks_first
         for _ in range(ROUNDS):
             if insert:
-                rows = yield sql(
-                    "claim", **described, lease_us=claim.lease_us, key_us=claim.key_us, request=claim.request
-                )
+                rows = yield self._insertion(claim, described)
                 if rows and rows[0][0] == owner:
                     return Claimed(Ownership(digest, owner, 1), rows[0][1])
             rows = yield sql("find", digest=digest)
@@ -68,6 +69,9 @@ class SqlSteps:
                 return judged
         raise StoreUnavailableError(f"the record changed {ROUNDS} times while it was being claimed: ask again")
 
+    def _insertion(self, claim: Claim, described: dict[str, Any]) -> Statement:
+        return self._sql("claim", **described, lease_us=claim.lease_us, key_us=claim.key_us, request=claim.request)
+
     def _claim_expired(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
         rows = yield self._sql(
             "claim_expired",
@@ -83,13 +87,23 @@ class SqlSteps:
         rows = yield self._sql(
             "take_over", **of_claim(claim), **of_seen(seen), lease_us=claim.lease_us, request=claim.request
         )
-        return Claimed(Ownership(claim.digest, claim.owner, rows[0][0]), rows[0][1], seen) if rows else None
+        return Claimed(Ownership(claim.digest, claim.owner, seen.epoch + 1), rows[0][0], seen) if rows else None
+
+    def go_on(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
+        """Take over what was seen a while ago; None where it is no longer so, or is for another verdict."""
+        if decide(seen, claim.fingerprint, claim.owner, seen.lease_until) is not Verdict.TAKE_OVER:
+            return None
+        return (yield from self._take_over(claim, seen))
 
     def _own(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
-        """The reply was lost on the way; by now the lease may be over, so it begins again."""
+        """The reply was lost on the way; by now the lease may be over, so it begins again.
+
+        Under a later epoch it may have been a take-over, and then somebody before may have done something: as long as
+        nobody knows better, that is what a lost run left.
+        """
         own = seen.ownership
         rows = yield self._sql("renew", **own._asdict(), lease_us=claim.lease_us)
-        return Claimed(own, rows[0][0], None if seen.recovery_point is None else seen) if rows else None
+        return Claimed(own, rows[0][0], seen if seen.epoch > 1 else None) if rows else None
 
     def hold_stale(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
         rows = yield self._sql("hold_stale", digest=claim.digest, **of_seen(seen))
@@ -114,6 +128,11 @@ class SqlSteps:
         """See Session.renew."""
         check_lasting(lease_us)
         if not (yield self._sql("renew", **own._asdict(), lease_us=lease_us)):
+            raise lease_lost()
+
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> Steps[None]:
+        """See Resumes.advance."""
+        if not (yield self._sql("advance", **own._asdict(), seen_point=seen or "", point=point, data=data)):
             raise lease_lost()
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> Steps[None]:
@@ -208,6 +227,42 @@ class SqlSteps:
             return Swept(settled, True)
         self._swept = 0 if last else place
         return Swept(settled, not last)
+
+    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> Steps[bool]:
+        """See Resumes.reopen."""
+        at_once = int(goes_on_at_once(point))
+        rows = yield self._sql(
+            "reopen", digest=digest, epoch=epoch, seen_point=seen or "", point=point, data=data, at_once=at_once
+        )
+        return bool(rows)
+
+    def audit(self, entry: AuditEntry) -> Steps[None]:
+        """See Audits.audit."""
+        fields = entry._asdict()
+        del fields["at"], fields["outcome"]
+        yield self._sql("audit", **fields)
+
+    def audited(self, entry: AuditEntry, outcome: str) -> Steps[None]:
+        """See Audits.audited."""
+        yield self._sql("audit_outcome", id=entry.id, outcome=outcome)
+
+    def audits(self, digest: bytes) -> Steps[list[AuditEntry]]:
+        """See Audits.audits."""
+        rows = yield self._sql("audits", digest=digest)
+        return [AuditEntry(bytes(row[0]), row[1], bytes(row[2]), *row[3:]) for row in rows]
+
+    FROM_THE_START: object = 0
+    """Where a look through the table begins."""
+
+    def outstanding(self, after: object, look_at: int) -> Steps[Outstanding]:
+        """See Resumes.outstanding."""
+        if after is None:
+            after = self.FROM_THE_START
+        place, last = (yield self._sql("sweep_to", after=after, look_at=look_at))[0]
+        rows = () if place is None else (yield self._sql("outstanding", after=after, place=place))
+        now = rows[0][WIDTH] if rows else 0
+        records = [record for record in map(to_record, rows) if record is not None]
+        return Outstanding(tuple(records), now, None if last or place is None else place)
 
     _ABANDONED: Final = {
         Verdict.HOLD: "hold_stale",

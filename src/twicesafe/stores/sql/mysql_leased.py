@@ -6,11 +6,11 @@ from typing import Final, TypeVar, cast
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, abandoned
-from twicesafe.core.record import RecordState
+from twicesafe.core.record import Ownership, RecordState
 from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.contract import Swept
 from twicesafe.stores.sql.leased import LOOKED_AT_FOR_ONE, SqlSteps
-from twicesafe.stores.sql.rows import COLUMNS, WIDTH, of_seen, to_record
+from twicesafe.stores.sql.rows import COLUMNS, WIDTH, of_claim, of_seen, to_record
 from twicesafe.stores.sql.statements import Queries
 from twicesafe.stores.steps import Batch, Rows, Statement, Steps
 
@@ -29,13 +29,23 @@ class MysqlSteps(SqlSteps):
 
     def __init__(self, sql: Queries, patience: int = READ_PATIENCE) -> None:
         super().__init__(sql)
+        self._looks_first = True  # having tried
         self._patience = patience
         self._after = b""
         """How far the sweep for stale claims has come."""
 
+    FROM_THE_START = b""
+
     def claim(self, claim: Claim) -> Steps[Claimed | Existing]:
         """See Session.claim."""
-        return self._returning(super().claim(claim), claim)
+        if claim.seen is not None:
+            if (won := (yield from self.go_on(claim, claim.seen))) is not None:
+                return won
+            claim = claim._replace(seen=None)
+        rows = yield self._insertion(claim, of_claim(claim))
+        if rows:
+            return Claimed(Ownership(claim.digest, claim.owner, 1), rows[0][0])
+        return (yield from self._returning(super().claim(claim), claim))
 
     def _returning(self, steps: Steps[R], claim: Claim) -> Steps[R]:
         """Give `steps` the rows that others get by RETURNING. Nothing, where they could be another's by now."""
@@ -49,7 +59,7 @@ class MysqlSteps(SqlSteps):
                     found = rows
                 elif rows and name == "claim":
                     rows = ((claim.owner, rows[0][0]),)
-                elif rows and name in ("claim_expired", "take_over"):
+                elif rows and name == "claim_expired":
                     rows = ((found[0][_EPOCH] + 1, rows[0][0]),)
                 elif rows and name in _ENDED_AS:
                     rows = yield self._sql("find", digest=claim.digest)

@@ -40,10 +40,11 @@ class MysqlTransactionSteps:
 
     def __init__(self, sql: Queries) -> None:
         self._sql = sql
-        self._leased = MysqlSteps(sql)
         self.open = False
         """Whether the transaction has begun and has not ended."""
         self._claim: Claim | None = None
+        self._described: dict[str, Any] = {}
+        """The parameters that describe the claim."""
         self._own: Ownership | None = None
         self._claimed_at: Instant = 0
         self._seen: dict[str, Any] | None = None
@@ -72,7 +73,7 @@ class MysqlTransactionSteps:
         if self.open:
             return (yield from self._join(claim))
         sql = self._sql
-        of_claim(claim)
+        self._described = of_claim(claim)
         opening = Batch((lock(sql, claim.digest, 0), sql("look", digest=claim.digest), sql("begin"), sql("mark")))
         for _ in range(ROUNDS):
             row = (yield opening)[0]
@@ -96,7 +97,7 @@ class MysqlTransactionSteps:
         fails is there one to read.
         """
         sql = self._sql
-        described = of_claim(claim)
+        described = self._described = of_claim(claim)
         for _ in range(ROUNDS):
             whose = (yield Batch((lock(sql, claim.digest, 0), sql("whose"))))[0][0]
             if whose != MINE:
@@ -144,7 +145,7 @@ class MysqlTransactionSteps:
     ) -> Steps[None]:
         """See Session.complete. Ends the transaction."""
         if not self.open:
-            yield from self._leased.completed_before(own)
+            yield from MysqlSteps(self._sql).completed_before(own)
             return
         claim = self._claim
         if claim is None or own != self._own:
@@ -156,7 +157,7 @@ class MysqlTransactionSteps:
             self._seen = None
         record = sql(
             "record" if self._seen is None else "record_over",
-            **of_claim(claim),
+            **self._described,
             **of_response(response, key_us, body_us),
             **(self._seen or {}),
             epoch=own.epoch,
@@ -182,6 +183,19 @@ class MysqlTransactionSteps:
         """See Session.start_answer."""
         key_us = 0 if self._claim is None else self._claim.key_us
         yield from self.complete(own, head._replace(body=None), key_us, key_us, keep_effects=True)
+
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> Steps[None]:
+        """See Resumes.advance. The transaction goes on; where the point is elsewhere it is rolled back.
+
+        The point does not move where the transaction is over: with it went the writes of the phase.
+        """
+        if not self.open:
+            raise RuntimeError("a recovery point is moved inside a transaction that has begun")
+        sql = self._sql
+        moving = sql("advance", **own._asdict(), seen_point=seen or "", point=point, data=data)
+        if not (yield Batch((sql("still_open"), sql("mark"), moving))):
+            yield from self.roll_back()
+            raise lease_lost()
 
     def roll_back(self) -> Steps[None]:
         """Release, hold, or leaving it unfinished: nothing was done."""

@@ -94,6 +94,7 @@ def of_seen(record: Record | None) -> dict[str, Any]:
         "seen_state": record.state.value,
         "seen_lease_until": record.lease_until,
         "seen_key_until": record.key_until,
+        "seen_point": record.recovery_point or "",
     }
 
 
@@ -103,6 +104,7 @@ _NOTHING_SEEN: Final[dict[str, Any]] = {
     "seen_state": "completed",
     "seen_lease_until": 0,
     "seen_key_until": 0,
+    "seen_point": "",
 }
 
 

@@ -108,8 +108,17 @@ class Queries:
         self._queries: Final = {
             source.name: _render(source, placeholder, macros) for source in rewrite(choose(sources(), dialect))
         }
+        self._ready: Final = {
+            query.name: Statement(query.name, query.text, (), query.writes, query.returns)
+            for query in self._queries.values()
+            if query.pick is _nothing
+        }
+        """Those without parameters."""
 
     def __call__(self, name: str, /, **parameters: Any) -> Statement:
+        ready = self._ready.get(name)
+        if ready is not None:
+            return ready
         query = self._queries[name]
         return Statement(name, query.text, query.pick(parameters), query.writes, query.returns)
 
@@ -206,4 +215,8 @@ def _picker(order: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
     if order:
         name = order[0]
         return lambda parameters: (parameters[name],)
-    return lambda _: ()
+    return _nothing
+
+
+def _nothing(_parameters: Mapping[str, Any]) -> tuple[Any, ...]:
+    return ()

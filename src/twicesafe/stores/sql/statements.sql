@@ -55,13 +55,16 @@ RETURNING epoch, created_at;
 
 -- name: take_over
 -- key_until stays that of the first claim: the keys derived for it are remembered downstream no longer than that (R25).
--- lease_until tells a renewal in between, status an answer that has begun to leave.
+-- lease_until tells a renewal in between, status an answer that has begun to leave, recovery_point a step. What was
+-- seen may have been seen a while ago, so that time is told again.
 UPDATE twicesafe_records SET
     effects = :effects, owner = :owner, epoch = epoch + 1, lease_until = {now} + :lease_us,
     request = COALESCE(request, :request)
 WHERE digest = :digest AND owner = :seen_owner AND epoch = :seen_epoch
     AND state = 'claimed' AND lease_until = :seen_lease_until AND status IS NULL
-RETURNING epoch, {now};
+    AND COALESCE(recovery_point, '') = :seen_point
+    AND lease_until <= {now} AND (key_until > {now} OR effects = 'transactional')
+RETURNING {now};
 
 -- name: hold_stale
 UPDATE twicesafe_records SET state = 'unknown'
@@ -91,6 +94,23 @@ WHERE digest = :digest AND owner = :seen_owner AND epoch = :seen_epoch
 UPDATE twicesafe_records SET lease_until = {now} + :lease_us
 WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'claimed'
 RETURNING {now};
+
+-- name: advance [sqlite]
+-- The recovery point moves from where it was seen, or not at all (I10). Its data is added behind what is there.
+UPDATE twicesafe_records SET
+    recovery_point = :point,
+    recovery_data = CAST(CASE WHEN recovery_point IS NULL THEN :data ELSE recovery_data || :data END AS BLOB)
+WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'claimed'
+    AND COALESCE(recovery_point, '') = :seen_point
+{changed};
+
+-- name: advance [postgresql]
+UPDATE twicesafe_records SET
+    recovery_point = :point,
+    recovery_data = CASE WHEN recovery_point IS NULL THEN :data::bytea ELSE recovery_data || :data::bytea END
+WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'claimed'
+    AND COALESCE(recovery_point, '') = :seen_point
+{changed};
 
 -- name: start_answer
 UPDATE twicesafe_records SET status = :status, headers = :headers, body = NULL
@@ -254,6 +274,27 @@ WHERE digest = :digest AND epoch = :epoch AND state = 'unknown'
 DELETE FROM twicesafe_records WHERE digest = :digest AND epoch = :epoch AND state = 'unknown'
 {settled};
 
+-- name: reopen
+-- An operation that was held goes on, from where it is said to be: its claim is stale at once, or since it was created.
+UPDATE twicesafe_records SET
+    state = 'claimed', lease_until = CASE WHEN :at_once = 1 THEN created_at ELSE {now} END,
+    recovery_point = :point, recovery_data = :data
+WHERE digest = :digest AND epoch = :epoch AND state = 'unknown' AND effects = 'resumable'
+    AND COALESCE(recovery_point, '') = :seen_point
+{changed};
+
+-- name: audit
+-- Written before what it tells of is done, so that nothing is done without it.
+INSERT INTO twicesafe_audit (id, at, digest, scope, operation, key_hint, action, who, why, outcome)
+VALUES (:id, {now}, :digest, :scope, :operation, :key_hint, :action, :who, :why, 'asked');
+
+-- name: audit_outcome
+UPDATE twicesafe_audit SET outcome = :outcome WHERE id = :id;
+
+-- name: audits
+SELECT id, at, digest, scope, operation, key_hint, action, who, why, outcome
+FROM twicesafe_audit WHERE digest = :digest ORDER BY at, id;
+
 -- name: now
 SELECT {now};
 
@@ -282,6 +323,18 @@ WHERE ctid >= ('(' || :after::bigint || ',0)')::tid AND ctid < ('(' || :place::b
     AND state = 'claimed' AND lease_until <= (SELECT {now})
     AND (effects = 'opaque' OR status IS NOT NULL OR key_until <= (SELECT {now}))
 LIMIT :most;
+
+-- name: outstanding [sqlite]
+-- What waits for somebody: unknown outcomes, and operations that a worker can go on with.
+SELECT {columns}, {now} FROM twicesafe_records
+WHERE rowid > :after AND rowid <= :place AND (state = 'unknown'
+    OR state = 'claimed' AND effects = 'resumable' AND lease_until <= (SELECT {now}) AND status IS NULL);
+
+-- name: outstanding [postgresql]
+SELECT {columns}, {now} FROM twicesafe_records
+WHERE ctid >= ('(' || :after::bigint || ',0)')::tid AND ctid < ('(' || :place::bigint || ',0)')::tid
+    AND (state = 'unknown'
+        OR state = 'claimed' AND effects = 'resumable' AND lease_until <= (SELECT {now}) AND status IS NULL);
 
 -- name: purge_keys [sqlite]
 DELETE FROM twicesafe_records WHERE rowid IN (

@@ -57,7 +57,9 @@ UPDATE twicesafe_records SET
     effects = :effects, owner = :owner, epoch = epoch + 1,
     lease_until = LAST_INSERT_ID({now} + 0 * epoch) + :lease_us, request = COALESCE(request, :request)
 WHERE digest = :digest AND owner = :seen_owner AND epoch = :seen_epoch
-    AND state = 'claimed' AND lease_until = :seen_lease_until AND status IS NULL;
+    AND state = 'claimed' AND lease_until = :seen_lease_until AND status IS NULL
+    AND COALESCE(recovery_point, '') = :seen_point
+    AND lease_until <= {now} AND (key_until > {now} OR effects = 'transactional');
 
 -- name: hold_stale [mysql]
 UPDATE twicesafe_records SET epoch = LAST_INSERT_ID(epoch), state = 'unknown'
@@ -78,6 +80,17 @@ WHERE digest = :digest AND owner = :seen_owner AND epoch = :seen_epoch
 -- Answers with its time.
 UPDATE twicesafe_records SET lease_until = LAST_INSERT_ID({now} + 0 * epoch) + :lease_us
 WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'claimed';
+
+-- name: advance [mysql]
+-- Each column is set to what the ones before it have become, so the point comes last. What is longer than a packet CONCAT
+-- would give as NULL; where it would, nothing moves, as if the claim were lost.
+UPDATE twicesafe_records SET
+    epoch = LAST_INSERT_ID(epoch),
+    recovery_data = CASE WHEN recovery_point IS NULL THEN :data ELSE CONCAT(recovery_data, :data) END,
+    recovery_point = :point
+WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'claimed'
+    AND COALESCE(recovery_point, '') = :seen_point
+    AND COALESCE(OCTET_LENGTH(recovery_data), 0) + OCTET_LENGTH(:data) < @@max_allowed_packet;
 
 -- name: start_answer [mysql]
 UPDATE twicesafe_records SET epoch = LAST_INSERT_ID(epoch), status = :status, headers = :headers, body = NULL
@@ -143,6 +156,14 @@ UPDATE twicesafe_records SET
     purge_minute = ({now} + :purge_us) DIV 60000000, status = :status, headers = :headers, body = :body
 WHERE digest = :digest AND epoch = :epoch AND state = 'unknown';
 
+-- name: reopen [mysql]
+UPDATE twicesafe_records SET
+    epoch = LAST_INSERT_ID(epoch),
+    state = 'claimed', lease_until = CASE WHEN :at_once = 1 THEN created_at ELSE {now} END,
+    recovery_point = :point, recovery_data = :data
+WHERE digest = :digest AND epoch = :epoch AND state = 'unknown' AND effects = 'resumable'
+    AND COALESCE(recovery_point, '') = :seen_point;
+
 -- name: sweep_to [mysql]
 -- How far a sweep that stopped after :after goes next, and whether that is the end.
 SELECT max(digest), count(*) < :look_at
@@ -153,6 +174,11 @@ SELECT {columns}, {now} FROM twicesafe_records
 WHERE digest > :after AND digest <= :place AND state = 'claimed' AND lease_until <= {now}
     AND (effects = 'opaque' OR status IS NOT NULL OR key_until <= {now})
 LIMIT :most;
+
+-- name: outstanding [mysql]
+SELECT {columns}, {now} FROM twicesafe_records
+WHERE digest > :after AND digest <= :place AND (state = 'unknown'
+    OR state = 'claimed' AND effects = 'resumable' AND lease_until <= {now} AND status IS NULL);
 
 -- name: purge_keys [mysql]
 -- Rows somebody is busy with are left for the next time: the choice comes first, and passes them by. The index is forced

@@ -12,7 +12,7 @@ from typing import Final
 from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.lifecycle import Verdict, decide
 from twicesafe.core.record import Instant, Micros, Ownership, Record, StoredResponse
-from twicesafe.errors import ConfigurationError, StoreUnavailableError
+from twicesafe.errors import ConfigurationError, LeaseLostError, StoreUnavailableError
 from twicesafe.stores.sql.advisory import lock_keys
 from twicesafe.stores.sql.leased import ROUNDS, SqlSteps, lease_lost
 from twicesafe.stores.sql.rows import WIDTH, of_claim, of_response, of_seen, to_record
@@ -190,6 +190,16 @@ class SqlTransactionSteps:
         """See Session.start_answer."""
         key_us = 0 if self._claim is None else self._claim.key_us
         yield from self.complete(own, head._replace(body=None), key_us, key_us, keep_effects=True)
+
+    def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> Steps[None]:
+        """See Resumes.advance. The transaction goes on; where the point is elsewhere it is rolled back."""
+        if not self.open:
+            raise RuntimeError("a recovery point is moved inside a transaction that has begun")
+        try:
+            yield from self._leased.advance(own, seen, point, data)
+        except LeaseLostError:
+            yield from self.roll_back()
+            raise
 
     def roll_back(self) -> Steps[None]:
         """Release, hold, or leaving it unfinished: nothing was done."""

@@ -1,0 +1,80 @@
+"""What becomes of an unknown outcome once somebody knows it, a reconciler or a person (R26, I6).
+
+An operation without steps is settled with its answer, or released. One that takes steps is asked about its open call:
+what became of that is written into its journal, and it goes on behind it. Releasing it would take its steps again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from twicesafe.core.journal import DONE, LOST, OPEN, UNSENT, Entry, Journal
+from twicesafe.core.record import Effects, Micros, Record, StoredResponse
+from twicesafe.errors import ConfigurationError, DefinitionChangedError
+
+
+class Settle(NamedTuple):
+    """End it: with this answer, or by forgetting it. What `settle` of a store takes."""
+
+    digest: bytes
+    epoch: int
+    response: StoredResponse | None
+    key_us: Micros
+    body_us: Micros
+
+
+class Reopen(NamedTuple):
+    """Let it go on from here. What `reopen` of a store takes."""
+
+    digest: bytes
+    epoch: int
+    seen: str | None
+    point: str | None
+    data: bytes | None
+
+
+def steps_of(record: Record) -> Journal | None:
+    """How far an operation of several steps has come; None for one that takes none. See Journal.read."""
+    return Journal.read(record.recovery_data, record.recovery_point) if record.effects is Effects.RESUMABLE else None
+
+
+def open_call(journal: Journal | None) -> Entry | None:
+    """The call of which somebody has to say what it gave. It is the last step, because none is taken before that."""
+    last = None if journal is None or not journal.entries else journal.entries[-1]
+    return last if last is not None and last.unsettled else None
+
+
+def told(journal: Journal, result: str | None) -> Journal:
+    """The journal once it is known that the open call was done, with this encoded result, or with None that it was not.
+
+    DefinitionChangedError where no call is open; ConfigurationError for "not done" of one that provably was.
+    """
+    call = open_call(journal)
+    if call is None:
+        raise DefinitionChangedError("it is held and has no open call: what holds it is for a human to judge")
+    if result is not None:
+        return journal.having(call._replace(standing=DONE, result=result))
+    if call.standing == LOST:
+        raise ConfigurationError(
+            f"the call {call.name!r} was carried out, only its result is missing: say that it was done, and its result"
+        )
+    return journal.having(call._replace(standing=OPEN, result=UNSENT))
+
+
+def may_end(journal: Journal | None, *, done: bool) -> bool:
+    """Whether a person may end it as it is. Once steps were taken: as done only, and not while a call is open."""
+    if journal is None or not journal.entries:
+        return True
+    return done and open_call(journal) is None
+
+
+def settle(record: Record, response: StoredResponse | None) -> Settle:
+    """As done with this answer, or with None as not done. It is kept for as long as the claim had meant to keep it."""
+    retention = max(1, record.key_until - record.created_at)
+    return Settle(record.digest, record.epoch, response, retention, retention)
+
+
+def reopen(record: Record, journal: Journal) -> Reopen:
+    """Behind the steps of this journal."""
+    data = journal.written() if journal.entries else record.recovery_data
+    return Reopen(record.digest, record.epoch, record.recovery_point, journal.point, data)

@@ -1,0 +1,107 @@
+"""What dealings with a store have in common, blocking or asynchronous: all that waits for nothing."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any, Final
+
+from twicesafe.core.claims import Claim, Claimed
+from twicesafe.core.exchange import exchange
+from twicesafe.core.keys import derive
+from twicesafe.core.policy import Operation
+from twicesafe.core.record import Ownership
+from twicesafe.core.steps import Exchange, Notice
+from twicesafe.observe import Event, Observer, tell
+
+USUAL_AT_MOST: Final = 1000
+"""Operations whose usual time is remembered: their names may come from paths, which strangers make up."""
+
+
+class Exchanges:
+    """What the exchanges of one shell have in common."""
+
+    __slots__ = ("observer", "usual")
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self.usual: dict[str, int] = {}
+        """Microseconds that an operation usually takes, a moving average: what a duplicate is told to wait."""
+
+    def _lease_lost(self, own: Ownership) -> None:
+        tell(self.observer, Event("lease.lost", "", own.digest.hex()[:8], loud=True))
+
+
+class Exchanging:
+    """One exchange, and what is known of its claim."""
+
+    operation: Operation
+    _shared: Exchanges
+    # On the class, so that a request pays for what it uses only.
+    _claim: Claim | None = None
+    _exchange: Exchange | None = None
+    """Begun where something is for it to decide; until then all went as in core.plain."""
+    _own: Ownership | None = None
+    """The claim that is won and not settled yet."""
+    _found: Claimed | None = None
+    """How it was won, with what a lost run left."""
+    _ran_at = 0
+    """By the process's clock, in nanoseconds; 0 while no time is taken."""
+
+    def _begin(self) -> None:
+        """Begin the exchange: it stands at its claim."""
+        claim = self._claim
+        assert claim is not None
+        self._exchange = exchange(claim, self.operation.policy, self._shared.usual.get(claim.operation, 0))
+        next(self._exchange)
+
+    def _going(self) -> Exchange:
+        """The exchange, at the step at which the handler runs."""
+        going, claim = self._exchange, self._claim
+        if going is None:
+            assert claim is not None and self._own is not None
+            # As _begin does; not by it, because most exchanges that are begun at all are begun here.
+            going = self._exchange = exchange(claim, self.operation.policy, self._shared.usual.get(claim.operation, 0))
+            next(going)
+            going.send(Claimed(self._own, 0))
+        return going
+
+    def _tell(self, notice: Notice) -> None:
+        hint = "" if self._claim is None else self._claim.key_hint
+        tell(self._shared.observer, Event(notice.name, self.operation.name, hint, notice.loud, notice.error))
+
+    def _note_duration(self) -> None:
+        took = (perf_counter_ns() - self._ran_at) // 1000
+        self._ran_at = 0
+        usual, name = self._shared.usual, self.operation.name
+        before = usual.get(name)
+        if before is None and len(usual) >= USUAL_AT_MOST:
+            # Another thread may have forgotten the same one.
+            for oldest in list(usual)[:1]:
+                usual.pop(oldest, None)
+        usual[name] = took if before is None else before + (took - before) // 8
+
+
+class ForHandlers(Exchanging):
+    """What a handler may know of its request, whether it blocks or not."""
+
+    key = ""
+    """Empty where the request carries none."""
+    _transaction: Any
+    _repeatable = False
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection of a transactional operation, inside its transaction. Do not commit it."""
+        if self._transaction is None:
+            raise LookupError("this request has no transaction: its operation is not transactional, or not entered yet")
+        return self._transaction.connection
+
+    def derived_key(self, call: str) -> str:
+        """The key to send with the downstream call named `call`: the same on every attempt at this intent (R25)."""
+        if self._claim is None:
+            raise LookupError("no key can be derived before the operation is entered")
+        return derive(self._claim.digest, call)
+
+    def nothing_done(self) -> None:
+        """Declare that the handler did nothing: whatever it answers, the key stays free (R15)."""
+        self._repeatable = True

@@ -1,0 +1,81 @@
+"""Signatures of webhooks, against those of Standard Webhooks' own libraries."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from twicesafe.core.signatures import read_secrets, sign, verify
+from twicesafe.errors import ConfigurationError, SignatureError
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OTHER = "whsec_" + "c2VjcmV0" * 4
+ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
+BODY = b'{"test": 2432232314}'
+THEN = 1_614_265_330
+SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+"""What the specification's libraries make of the above, by their own tests."""
+
+
+def headers(**changed: str) -> dict[str, str]:
+    """Those of the specification's libraries' tests."""
+    lines = {"webhook-id": ID, "webhook-timestamp": str(THEN), "webhook-signature": SIGNATURE}
+    return lines | {f"webhook-{name}": value for name, value in changed.items()}
+
+
+def test_signatures_are_those_of_other_libraries() -> None:
+    """R28: what is signed here is verified elsewhere, and the other way round."""
+    assert dict(sign(read_secrets(SECRET), ID, THEN, BODY)) == headers()
+    assert verify(read_secrets(SECRET), headers(), BODY, THEN) == ID
+
+
+@pytest.mark.parametrize(
+    ("changed", "body"),
+    [
+        ({"id": "msg_other"}, BODY),
+        ({"timestamp": str(THEN + 1)}, BODY),
+        ({"signature": SIGNATURE[:-3] + "aE="}, BODY),
+        ({"signature": SIGNATURE.replace("v1,", "v2,")}, BODY),
+        ({"signature": "v1,"}, BODY),
+        ({"signature": "v1,größe"}, BODY),
+        ({"signature": ""}, BODY),
+        ({"id": ""}, BODY),
+        ({"timestamp": ""}, BODY),
+        ({"timestamp": "soon"}, BODY),
+        ({"timestamp": f"{THEN}.5"}, BODY),
+        ({}, BODY + b" "),
+    ],
+)
+def test_whatever_was_changed_is_noticed(changed: dict[str, str], body: bytes) -> None:
+    """R28: id, time and body are what was signed, or the webhook is refused."""
+    with pytest.raises(SignatureError):
+        verify(read_secrets(SECRET), headers(**changed), body, THEN)
+
+
+@pytest.mark.parametrize(("off", "taken"), [(-300, True), (300, True), (-301, False), (301, False)])
+def test_an_old_signature_is_refused(off: int, taken: bool) -> None:
+    """R28: what was signed five minutes ago, or by a clock five minutes ahead, is taken; what is further is not."""
+    if taken:
+        assert verify(read_secrets(SECRET), headers(), BODY, THEN + off) == ID
+        return
+    with pytest.raises(SignatureError, match="too long ago"):
+        verify(read_secrets(SECRET), headers(), BODY, THEN + off, timedelta(minutes=5))
+
+
+def test_secrets_can_be_changed() -> None:
+    """R28: while a secret is changed, sender and receiver agree whichever of them goes first."""
+    old, new, both = read_secrets(SECRET), read_secrets(OTHER), read_secrets([OTHER, SECRET])
+    for signing, taking in ((both, old), (both, new), (old, both), (new, both)):
+        assert verify(taking, dict(sign(signing, ID, THEN, BODY)), BODY, THEN) == ID
+    with pytest.raises(SignatureError, match="none of the secrets"):
+        verify(new, headers(), BODY, THEN)
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "not base64 at all, is it?", []])
+def test_a_secret_that_protects_nothing_is_refused(secret: str | list[str]) -> None:
+    """R28: an empty, short or unreadable secret is a mistake in the configuration, and is not repeated in the error."""
+    with pytest.raises(ConfigurationError) as caught:
+        read_secrets(secret)
+    assert not isinstance(secret, str) or len(secret) < 10 or secret not in str(caught.value)
+    assert SECRET not in repr(read_secrets(SECRET)) and "MfKQ" not in repr(read_secrets(SECRET))
