@@ -1,7 +1,7 @@
 """twicesafe for any ASGI application: Starlette, FastAPI, a bare callable; under any ASGI server.
 
 Install it inside authentication and outside of whatever does the work. Requests without a key, with another method and
-of other protocols pass through untouched.
+of other protocols pass through untouched. Where a policy lets the key stand in a body, that body is read first.
 """
 
 from __future__ import annotations
@@ -13,23 +13,15 @@ from datetime import timedelta
 from inspect import isawaitable
 from typing import Any, Final
 
-from twicesafe import eager, starlette
-from twicesafe.core.keys import PUBLIC, Scope, parse_key
+from twicesafe import eager, reached
+from twicesafe.core.keys import PUBLIC, Scope
 from twicesafe.core.policy import Operation, Policy
-from twicesafe.core.problems import problem
-from twicesafe.core.record import Effects
 from twicesafe.dealings import EnteredOf, Shared
-from twicesafe.errors import (
-    ConfigurationError,
-    MissingKeyError,
-    RequestError,
-    SchemaError,
-    ScopeError,
-    StoreError,
-)
-from twicesafe.incoming import ASGIScope, Message, Receive
-from twicesafe.keyed import ASGIApp, KeyedRequest, Send, current
+from twicesafe.errors import RequestError, SchemaError, StoreError
+from twicesafe.incoming import ASGIScope, ClientGoneError, Message, Receive
+from twicesafe.keyed import ASGIApp, KeyedRequest, Send
 from twicesafe.observe import Event, Observer, log_events, tell
+from twicesafe.operations import check_async, check_effects, check_scope, given_or_named, identified
 from twicesafe.stores.contract import AsyncStore
 
 __all__ = ["PUBLIC", "ASGIApp", "ASGIScope", "IdempotencyMiddleware", "KeyedRequest", "current"]
@@ -68,22 +60,18 @@ class IdempotencyMiddleware:
         operation: Operation | OperationOf | None = None,
         observer: Observer = log_events,
         drain: timedelta = DRAIN,
-        entered: EnteredOf = starlette.entered,
+        entered: EnteredOf = reached.entered,
     ) -> None:
-        if policy is not None and operation is not None:
-            raise ConfigurationError("pass either policy or operation: an operation brings its own policy")
-        check_store(store)
-        if not callable(scope) and scope is not PUBLIC:
-            raise ConfigurationError("scope must be a function that says who the caller is, or PUBLIC")
-        if operation is None:
-            operation = Operation("http", policy or Policy())
+        asked: Operation | OperationOf = given_or_named(operation, policy, "http")
+        check_async(store)
+        check_scope(scope)
         self._operation: Operation | None = None
         self._operation_of: OperationOf | None = None
-        if isinstance(operation, Operation):
-            check_effects(operation, store)
-            self._operation = operation
+        if isinstance(asked, Operation):
+            check_effects(asked, store)
+            self._operation = asked
         else:
-            self._operation_of = operation
+            self._operation_of = asked
         self.app = app
         self._who: ScopeOf = scope if callable(scope) else lambda _: PUBLIC
         self._shared = Shared(store, observer, entered)
@@ -99,31 +87,26 @@ class IdempotencyMiddleware:
         operation = self._operation
         if operation is None and self._operation_of is not None:
             operation = self._operation_of(scope)
-        if operation is None or scope["method"] not in operation.policy.methods:
+        if operation is None or not operation.policy.takes(scope["method"]):
             await self.app(scope, receive, send)
             return
         policy = operation.policy
+        request = KeyedRequest(self._shared, operation, scope, receive, send)
         try:
-            headers = scope["headers"]
-            lines = dict(headers)
-            line = lines.get(policy.header_name)
-            alone = len(lines) == len(headers)
-            if line is not None and alone and policy.plain_key(line):
-                key = str(line, "ascii")
-            else:
-                found = read_key(scope, policy)
-                if found is None:
-                    await self.app(scope, receive, send)
-                    return
-                key = found
-            who = self._who(scope)
-            if type(who) is not str:
-                who = identified(await who if isawaitable(who) else who)
+            key = request.key = request.plain_key() or await request.presented_key() or ""
+            if key:
+                asked = self._who(scope)
+                who: Scope = asked if type(asked) is str else identified(await asked if isawaitable(asked) else asked)
         except RequestError as error:
             await send_refusal(error, policy, send)
             return
-        request = scope["twicesafe"] = KeyedRequest(self._shared, operation, key, scope, receive, send)
-        rest = begun(request, request.serve(self.app, who, lines if alone else None), self._shared)
+        except ClientGoneError:
+            return
+        if not key:
+            await self.app(scope, request.receive if request.has_begun_reading else receive, send)
+            return
+        scope["twicesafe"] = request
+        rest = begun(request, request.serve(self.app, who), self._shared)
         if rest is not None:
             await rest
 
@@ -135,47 +118,18 @@ class IdempotencyMiddleware:
         await drained(self._shared, self._drain)
 
 
-def check_store(store: AsyncStore) -> None:
-    """ConfigurationError for a store of blocking calls."""
-    if not hasattr(store, "aclose"):
-        raise ConfigurationError(f"an ASGI application needs an asynchronous store, not {type(store).__name__}")
-
-
-def check_effects(operation: Operation, store: AsyncStore) -> None:
-    """ConfigurationError where `store` cannot do what `operation` declares."""
-    if operation.policy.effects is Effects.TRANSACTIONAL and not store.transactional:
-        raise ConfigurationError(
-            f"operation {operation.name!r} is transactional, but {type(store).__name__} has no transactions: "
-            "use the store of the database that holds the effects"
-        )
-
-
-def identified(who: object) -> Scope:
-    """Who the caller is. ScopeError for nobody; ConfigurationError for what can be no identity, the server's fault."""
-    if isinstance(who, str) or who is PUBLIC:
-        return who
-    if who is None:
-        raise ScopeError("the caller could not be identified, and no key is shared by everybody")
-    raise ConfigurationError(f"the scope must give a str that identifies the caller, not {type(who).__name__}")
-
-
-def read_key(scope: ASGIScope, policy: Policy) -> str | None:
-    """The request's key, None where it may go without one. RequestError otherwise."""
-    wanted = policy.header_name
-    lines = [line for name, line in scope["headers"] if name == wanted]
-    if lines:
-        return parse_key(lines, policy.key)
-    if policy.required:
-        raise MissingKeyError(f"this operation requires the header {policy.header}: send a new UUID for every intent")
-    return None
+def current(scope: ASGIScope) -> KeyedRequest:
+    """The keyed request that this ASGI scope belongs to. LookupError where the request carries no key."""
+    found = scope.get("twicesafe")
+    if not isinstance(found, KeyedRequest) or not found.key:
+        raise LookupError("this request is not under an idempotency key")
+    return found
 
 
 async def send_refusal(error: RequestError, policy: Policy, send: Send) -> None:
     """Answer a request that never came as far as a claim."""
-    status, headers, body = problem(
-        error.problem, header=policy.header, base=policy.problem_base, detail=str(error), status=error.status
-    )
-    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    status, headers, body = policy.problem(error.problem, detail=str(error), status=error.status)
+    await send({"type": "http.response.start", "status": status, "headers": [*policy.announced, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -30,27 +30,19 @@ from fastapi import BackgroundTasks, Depends, FastAPI, HTTPException, Request, R
 from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import get_dependant, get_typed_return_annotation, get_typed_signature
+from fastapi.encoders import jsonable_encoder
 from fastapi.middleware import Middleware
 from fastapi.params import Depends as Dependency
+from fastapi.responses import JSONResponse
 
-from twicesafe.asgi import (
-    DRAIN,
-    begun,
-    check_effects,
-    check_store,
-    checked,
-    drained,
-    draining,
-    identified,
-    read_key,
-)
+from twicesafe.asgi import DRAIN
 from twicesafe.core.keys import PUBLIC, Scope
 from twicesafe.core.policy import Operation, Policy
-from twicesafe.core.record import Effects
+from twicesafe.core.record import Effects, StoredResponse
 from twicesafe.core.steps import Answer, Propagate, Result
-from twicesafe.dealings import Shared
 from twicesafe.endpoint import (
     check_gives_text,
+    check_loop,
     check_methods,
     is_async,
     left_late,
@@ -59,14 +51,15 @@ from twicesafe.endpoint import (
     reaches,
     signature,
     yields,
-    yields_async,
 )
-from twicesafe.errors import ConfigurationError, RequestError
-from twicesafe.incoming import ASGIScope, Receive
-from twicesafe.keyed import ASGIApp, KeyedRequest, Send
+from twicesafe.errors import BodyIncompleteError, ConfigurationError, RequestError
+from twicesafe.incoming import ClientGoneError
+from twicesafe.keyed import KeyedRequest
+from twicesafe.lookup import asked, looking
 from twicesafe.observe import Observer, log_events
-from twicesafe.openapi import document
-from twicesafe.starlette import entered
+from twicesafe.openapi import document, document_lookup
+from twicesafe.operations import identified
+from twicesafe.routes import Contracts
 from twicesafe.stores.contract import AsyncStore
 
 __all__ = ["PUBLIC", "Idempotency", "KeyedRequest"]
@@ -78,11 +71,14 @@ CALLER: Final = "twicesafe_caller"
 ENTRY: Final = "twicesafe_entry"
 """Parameters that FastAPI sees on an operation's endpoint beside the endpoint's own."""
 
+_SCOPES: Final = ("oauth_scopes", "security_scopes")
+"""What a dependency is asked for with besides; two that are asked for differently may give different values."""
+
 _route_contexts: Final[Callable[[Any], Iterator[Any]]] = getattr(fastapi.routing, "iter_route_contexts", iter)
 """Routes with those of included routers; FastAPI used to copy these into the application's own list."""
 
 
-class Idempotency:
+class Idempotency(Contracts):
     """Makes the operations of one FastAPI application happen once per key.
 
     `scope` is a dependency that gives a stable identity of the caller as a `str` (of a user or tenant, never of a login
@@ -107,19 +103,11 @@ class Idempotency:
             raise ConfigurationError(f"pass the FastAPI application, not {type(app).__name__}")
         if app.middleware_stack is not None:
             raise ConfigurationError("this application serves already: make Idempotency before it does")
-        check_store(store)
+        super().__init__(store, policy, observer, drain)
         self._app = app
-        self._policy = policy or Policy()
-        self._shared = Shared(store, observer, entered)
-        self._drain = drain
-        self._slot = f"twicesafe.{id(self)}"
         self._caller = _caller(scope)
-        self._operations: dict[str, Operation] = {}
         self._endpoints: list[tuple[Callable[..., Any], Operation]] = []
-        self._undecided = Operation("undecided", self._policy)
-        self._methods: frozenset[str] = frozenset()
-        self._carriers: frozenset[bytes] = frozenset()
-        self._seen_whole = False
+        self._lookups: dict[Any, Policy] = {}
         self._openapi: Callable[[], dict[str, Any]] | None = None
 
         async def current(request: Request) -> KeyedRequest:
@@ -134,37 +122,66 @@ class Idempotency:
         self._document_app()
 
     def operation(
-        self, policy: Policy | None = None, *, name: str | None = None, **settings: Any
+        self,
+        policy: Policy | None = None,
+        *,
+        name: str | None = None,
+        rebuild: Callable[[StoredResponse, Request], Any] | None = None,
+        **settings: Any,
     ) -> Callable[[Endpoint], Endpoint]:
         """The contract of the endpoint below it: a policy, settings of one, or both. Goes under the route's decorator.
 
-        `name` is the endpoint's own by default; each is used once.
+        `name` is the endpoint's own by default; each is used once. `rebuild` makes the answer to a duplicate anew,
+        where the first one's body is not kept, or always with `duplicates="rebuilt"`: `def` or `async def`, given what
+        is stored and the duplicate's request, it returns what an endpoint may, or None for what is stored.
         """
-        if policy is not None and not isinstance(policy, Policy):
-            raise ConfigurationError("write @safe.operation(), with parentheses: settings and a policy go between them")
-        chosen = (policy or self._policy).but(**settings)
+        chosen = self._chosen(policy, settings)
+        making = None if rebuild is None else _rebuilding(rebuild)
 
         def decorate(endpoint: Endpoint) -> Endpoint:
-            operation = Operation(name or name_of(endpoint), chosen)
+            operation = Operation(name or name_of(endpoint), chosen, making)
             self._check(endpoint, operation)
             wrapper = self._wrap(endpoint, operation)
-            self._operations[operation.name] = operation
+            self._add(operation)
             self._endpoints.append((endpoint, operation))
-            known = [known.policy for known in self._operations.values()]
-            self._undecided = Operation("undecided", Policy(body_limit=max(policy.body_limit for policy in known)))
-            self._methods = frozenset().union(*(policy.methods for policy in known))
-            self._carriers = frozenset(policy.header_name for policy in known)
             wrapper.twicesafe_operation = operation  # type: ignore[attr-defined]
             return cast("Endpoint", wrapper)
 
         return decorate
 
-    async def drained(self) -> None:
-        """Wait, up to `drain`, for work whose client is gone.
+    def lookup(self, name: str | None = None, *, closes: bool = False) -> Callable[..., Any]:
+        """An endpoint that tells callers what became of their keys: see `twicesafe.lookup`.
 
-        For the lifespan of an application around a mounted one: servers tell mounted ones of no shutdown.
+            app.get("/keys")(safe.lookup())
+
+        It goes by this Idempotency's policy, or by that of the operation called `name`, which is needed where keys
+        belong to one. With `closes`, give it to `app.delete` as well.
         """
-        await drained(self._shared, self._drain)
+        if name is not None and name not in self._operations:
+            raise ConfigurationError(f"no operation is called {name!r} yet: make its look-up after it")
+        operation = looking(Operation("lookup", self._policy) if name is None else self._operations[name])
+
+        async def looked_up(**values: Any) -> Response:
+            request = values[REQUEST]
+            keyed = KeyedRequest(self._shared, operation, request.scope, request.receive, request.receive)
+            try:
+                keyed.key = await keyed.presented_key() or ""
+                who = identified(values.get(CALLER, PUBLIC))
+                if request.method == "DELETE" and not closes:
+                    raise HTTPException(405, headers={"Allow": "GET"})
+                result = await keyed.enter_by(*asked(operation, who, keyed.key, request.method))
+            except RequestError as error:
+                result = keyed.refuse(error)
+            except ClientGoneError:
+                result = keyed.refuse(BodyIncompleteError("the body ended before its end"))
+            assert result is not None
+            response = _stand_in(result)
+            response.raw_headers[:0] = operation.policy.announcements(keyed.key, response.raw_headers)
+            return response
+
+        looked_up.__signature__ = signature(_REQUEST, *self._caller, returns=Response)  # type: ignore[attr-defined]
+        self._lookups[looked_up] = operation.policy
+        return looked_up
 
     def document(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Add what operations answer to an OpenAPI document of their routes, in place. `app.openapi()` has it already.
@@ -173,26 +190,21 @@ class Idempotency:
         before it serves.
         """
         for route in _route_contexts(self._app.routes):
-            operation = self._operation_of(getattr(route, "endpoint", None))
-            if operation is not None:
+            endpoint = getattr(route, "endpoint", None)
+            operation = self._operation_of(endpoint)
+            asked_for = self._lookups.get(endpoint) if operation is None else operation.policy
+            if asked_for is not None:
+                describe = document_lookup if operation is None else document
                 for method in route.methods:
-                    document(schema, route.path_format, method, operation.policy)
+                    describe(schema, route.path_format, method, asked_for)
         return schema
 
     # --- the contract -------------------------------------------------------------------------------------------------
 
-    def _check(self, endpoint: Callable[..., Any], operation: Operation) -> None:
-        if hasattr(endpoint, "twicesafe_operation"):
-            raise ConfigurationError(f"{operation.name!r} is an operation already")
-        if operation.name in self._operations:
-            raise ConfigurationError(f"two operations are called {operation.name!r}: give one of them another name=")
+    def _check(self, endpoint: object, operation: Operation) -> None:
         if any(getattr(route, "endpoint", None) is endpoint for route in _each_route(self._app.routes)):
             raise order_error(operation.name)
-        check_effects(operation, self._shared.store)
-
-    def _operation_of(self, endpoint: object) -> Operation | None:
-        found = getattr(endpoint, "twicesafe_operation", None)
-        return found if found is not None and self._operations.get(found.name) is found else None
+        super()._check(endpoint, operation)
 
     def _wrap(self, endpoint: Callable[..., Any], operation: Operation) -> Callable[..., Any]:
         """The endpoint as FastAPI is to see it: more parameters, and a claim before its first line."""
@@ -205,7 +217,8 @@ class Idempotency:
         ]
         self._check_connection(endpoint, operation, own, asked=bool(injected or early))
         request_name = own.request_param_name or REQUEST
-        hidden = [*([] if own.request_param_name else [_REQUEST]), *self._caller]
+        who = self._asked_for_by(own)
+        hidden = [*([] if own.request_param_name else [_REQUEST]), *([] if who else self._caller)]
         names = [parameter.name for parameter in hidden]
 
         def reached(values: dict[str, Any], keyed: KeyedRequest) -> None:
@@ -231,7 +244,7 @@ class Idempotency:
             async def entering(**values: Any) -> Any:
                 request = values[request_name]
                 keyed = self._keyed(request.scope)
-                result = await self._enter(keyed, operation, request.scope, values.get(CALLER, PUBLIC))
+                result = await self._enter(keyed, operation, request, values.get(who or CALLER, PUBLIC))
                 if result is not None:
                     return _stand_in(result)
                 reached(values, keyed)
@@ -245,10 +258,23 @@ class Idempotency:
         )
         return entering
 
+    def _asked_for_by(self, own: Dependant) -> str | None:
+        """The endpoint's own parameter that says who the caller is, if it has one. Resolving a dependency twice takes
+        longer than all that is done with it, though FastAPI remembers what it gave."""
+        for parameter in self._caller:
+            asked_for = parameter.default
+            if type(asked_for) is Dependency and asked_for.use_cache:
+                for needed in own.dependencies:
+                    scopes = any(getattr(needed, name, None) for name in _SCOPES)
+                    if needed.call is asked_for.dependency and needed.use_cache and not scopes:
+                        return needed.name
+        return None
+
     def _check_connection(
         self, endpoint: Callable[..., Any], operation: Operation, own: Dependant, *, asked: bool
     ) -> None:
         name = operation.name
+        check_loop(operation, endpoint)
         late = left_late(own, self.connection)
         if late is not None:
             raise ConfigurationError(
@@ -258,10 +284,6 @@ class Idempotency:
         if operation.policy.effects is not Effects.TRANSACTIONAL:
             if asked:
                 raise ConfigurationError(f'{name!r} asks for the connection: declare it effects="transactional"')
-        elif not (is_async(endpoint) or yields_async(endpoint)):
-            raise ConfigurationError(
-                f"{name!r} is transactional, and its connection belongs to the event loop: make it `async def`"
-            )
         elif not (asked or own.request_param_name or reaches(own, self.current)):
             raise ConfigurationError(
                 f"{name!r} is transactional and never asks for the connection, so its effects would not be in the "
@@ -270,65 +292,16 @@ class Idempotency:
 
     # --- one request --------------------------------------------------------------------------------------------------
 
-    async def _serve(self, app: ASGIApp, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                receive, send = draining(receive, self.drained), checked(send, self._shared)
-                await self._start(receive, send)
-            await app(scope, receive, send)
-            return
-        if not self._seen_whole:
-            self._see_whole()
-        if scope["method"] not in self._methods or "twicesafe" in scope:
-            # Behind an ASGI middleware of ours, that one does the work.
-            await app(scope, receive, send)
-            return
-        keyed = scope[self._slot] = KeyedRequest(self._shared, self._undecided, "", scope, receive, send)
-        carriers = self._carriers
-        for name, _ in scope["headers"]:
-            if name in carriers:
-                rest = begun(keyed, keyed.run(app, keyed.receive), self._shared)
-                if rest is not None:
-                    await rest
-                return
-        await keyed.run(app, receive)
-
-    def _keyed(self, scope: ASGIScope) -> KeyedRequest:
-        found: KeyedRequest | None = scope.get(self._slot) or scope.get("twicesafe")
-        if found is None:
-            raise ConfigurationError(
-                "an operation is served by an application that its Idempotency was not made for, so nothing protects "
-                "it: make one on that application"
-            )
-        return found
-
-    async def _enter(self, keyed: KeyedRequest, operation: Operation, scope: ASGIScope, who: Any) -> Result | None:
-        """Claim, or begin, what this request asks for, unless that is done. None means run."""
-        if keyed.begun:
-            return keyed.result
-        policy = operation.policy
-        keyed.bind(operation)
-        try:
-            key = read_key(scope, policy)
-            if key is not None:
-                keyed.key = key
-                return await keyed.enter(identified(who))
-        except RequestError as error:
-            return keyed.refuse(error)
-        if policy.effects is Effects.TRANSACTIONAL:
-            return await keyed.enter_without_key()
-        return None
-
     def _early(self, give: Callable[[KeyedRequest], Any]) -> Callable[..., Any]:
         """A dependency that enters before the endpoint is reached."""
 
         async def entering(**values: Any) -> Any:
-            scope = values[REQUEST].scope
-            keyed = self._keyed(scope)
-            operation = self._operation_of(scope["endpoint"])
+            request = values[REQUEST]
+            keyed = self._keyed(request.scope)
+            operation = self._operation_of(request.scope["endpoint"])
             if operation is None:
                 raise ConfigurationError("the connection is asked for on a route that has no @safe.operation")
-            result = await self._enter(keyed, operation, scope, values.get(CALLER, PUBLIC))
+            result = await self._enter(keyed, operation, request, values.get(CALLER, PUBLIC))
             if result is not None:
                 raise _AnsweredError(result.status if type(result) is Answer else 500)
             return give(keyed)
@@ -337,14 +310,6 @@ class Idempotency:
         return entering
 
     # --- the application ----------------------------------------------------------------------------------------------
-
-    async def _start(self, receive: Receive, send: Send) -> None:
-        try:
-            self._see_whole()
-        except ConfigurationError as error:
-            await receive()
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            raise
 
     def _see_whole(self) -> None:
         """Refuse what can only be seen when all routes stand."""
@@ -360,7 +325,7 @@ class Idempotency:
             if not transactional and reaches(getattr(route, "dependant", None), self.connection):
                 raise ConfigurationError(f"{route.path} asks for the connection and is no transactional operation")
         self._document_app()
-        self._seen_whole = True
+        super()._see_whole()
 
     def _document_app(self) -> None:
         described = self._app.openapi
@@ -392,6 +357,21 @@ def _caller(scope: object) -> tuple[Parameter, ...]:
         raise ConfigurationError("scope must be a dependency that says who the caller is, or PUBLIC")
     check_gives_text(get_typed_return_annotation(found.dependency))
     return (Parameter(CALLER, Parameter.KEYWORD_ONLY, default=found),)
+
+
+def _rebuilding(rebuild: Callable[[StoredResponse, Request], Any]) -> Callable[[StoredResponse, Request], Any]:
+    """`rebuild`, with what FastAPI makes of an endpoint's value."""
+    waits = is_async(rebuild)
+
+    async def rebuilding(stored: StoredResponse, request: Request) -> StoredResponse | None:
+        given = await (rebuild(stored, request) if waits else run_in_threadpool(rebuild, stored, request))
+        if given is None or isinstance(given, StoredResponse):
+            return given
+        if not isinstance(given, Response):
+            given = JSONResponse(jsonable_encoder(given), stored.status)
+        return StoredResponse(given.status_code, tuple(given.raw_headers), bytes(given.body))
+
+    return rebuilding
 
 
 def _each_route(routes: Iterable[Any]) -> Iterator[Any]:

@@ -14,6 +14,8 @@ from typing import Any
 from twicesafe.asgi import current
 
 Lines = Sequence[tuple[bytes, bytes]]
+RETENTION = (b"idempotency-key-retention", b"86400")
+"""What every answer to a request under a key says first, by default."""
 
 
 @dataclass

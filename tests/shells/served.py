@@ -10,6 +10,7 @@ from typing import Any
 
 from twicesafe import PUBLIC, Policy
 from twicesafe.asgi import IdempotencyMiddleware
+from twicesafe.lookup import AsyncKeyLookup
 from twicesafe.stores.sqlite import AsyncSqliteStore
 
 FOLDER = Path(os.environ.get("TWICESAFE_TEST_FOLDER", "."))
@@ -58,12 +59,13 @@ async def work(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 store = AsyncSqliteStore(FOLDER / "records.db")
 safe = IdempotencyMiddleware(work, store, scope=PUBLIC, policy=Policy(store_cookies=True))
+lookup = AsyncKeyLookup(store, scope=PUBLIC, closes=True)
 
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """With its lifespan."""
     if scope["type"] != "lifespan":
-        await safe(scope, receive, send)
+        await (lookup if scope["path"] == "/keys" else safe)(scope, receive, send)
         return
     await receive()
     await store.apply_schema()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.shells.probe import Wire, post
 from tests.shells.rig import Rig, settled
-from twicesafe import keyed
+from twicesafe import incoming
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Effects
 
@@ -111,7 +111,7 @@ def test_a_declared_length_over_the_limit_is_told_at_once():
 @pytest.mark.parametrize("listens", [False, True])
 def test_an_endless_stream_below_the_limit_ends(monkeypatch, listens, how):
     """R14: without a reader a stream that may still be recorded goes on for LINGER only, and is then done."""
-    monkeypatch.setattr(keyed, "LINGER", 0.0)
+    monkeypatch.setattr(incoming, "LINGER", 0.0)
     stream = Stream(listens=listens)
     rig, first, again = asyncio.run(abandoned(stream, Policy(), how))
     assert len(stream.ledger) == 1

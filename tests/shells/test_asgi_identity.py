@@ -168,11 +168,11 @@ def test_the_carrier_is_the_policys():
 def test_scope_has_no_default():
     """R6: an application that does not say who the caller is cannot be built, nor one that names a constant."""
     with pytest.raises(TypeError):
-        IdempotencyMiddleware(Probe(), AsyncMemoryStore())  # type: ignore[call-arg]
+        IdempotencyMiddleware(Probe(), AsyncMemoryStore())
     with pytest.raises(ConfigurationError, match="scope"):
         IdempotencyMiddleware(Probe(), AsyncMemoryStore(), scope="everybody")
     with pytest.raises(ConfigurationError, match="asynchronous"):
-        IdempotencyMiddleware(Probe(), MemoryStore(), scope=PUBLIC)  # type: ignore[arg-type]
+        IdempotencyMiddleware(Probe(), MemoryStore(), scope=PUBLIC)
     with pytest.raises(ConfigurationError, match="transactional"):
         IdempotencyMiddleware(Probe(), AsyncMemoryStore(), scope=PUBLIC, policy=Policy(effects=Effects.TRANSACTIONAL))
 
@@ -237,7 +237,7 @@ def test_what_changes_between_attempts_changes_nothing():
 
 def test_strangers_cannot_make_an_operation_table_grow(monkeypatch):
     """R11: names of operations that come from paths are forgotten again, the oldest first; each request still runs."""
-    monkeypatch.setattr("twicesafe.dealings.USUAL_AT_MOST", 3)
+    monkeypatch.setattr("twicesafe.exchanging.USUAL_AT_MOST", 3)
 
     probe = Probe()
 

@@ -15,7 +15,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from tests.shells.probe import Probe, Wire, post
@@ -164,32 +164,6 @@ def test_a_mounted_application_is_another_address():
     run(trial())
 
 
-def test_a_file_is_sent_and_remembered_however_it_is_sent(tmp_path):
-    """K: file responses by path or by chunks keep their start message, and the replay carries the file."""
-
-    async def trial():
-        file = tmp_path / "receipt.bin"
-        file.write_bytes(bytes(range(256)) * 600)
-
-        async def handler(request: Request) -> Response:
-            rig.probe.ledger.append(b"")
-            return FileResponse(file)
-
-        for by_path in (False, True):
-            rig = Rig(app=Starlette(routes=[Route("/work", handler, methods=["POST"])]))
-            wires = [Wire(rig.safe) for _ in range(2)]
-            for wire in wires:
-                if by_path:
-                    wire.scope["extensions"] = {"http.response.pathsend": {}}
-            first, again = [await wire.end() for wire in wires]
-            assert rig.effects == 1
-            assert first.body == again.body == file.read_bytes()
-            assert first.status == again.status == 200
-            assert again.replayed
-
-    run(trial())
-
-
 def test_a_stream_without_a_key_is_untouched():
     """K: a streamed answer to a request without a key arrives whole, every chunk."""
 
@@ -298,7 +272,7 @@ def test_derived_keys_are_the_same_on_every_attempt():
                 _ = current(scope).connection
             await rig.probe(scope, receive, send)
 
-        rig = Rig(Policy(effects="keyed"), Probe(raise_after=RuntimeError()), app=app)  # type: ignore[arg-type]
+        rig = Rig(Policy(effects="keyed"), Probe(raise_after=RuntimeError()), app=app)
         for key in ("one", "one", "two"):
             await post(rig.safe, key=key, raises=RuntimeError)
             rig.pass_time(timedelta(microseconds=1))

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.shells.probe import Probe, Wire, post
+from tests.shells.probe import RETENTION, Probe, Wire, post
 from tests.shells.rig import Rig
 from twicesafe.core.policy import Policy
 
@@ -97,8 +97,8 @@ def test_header_lines_are_replayed_one_by_one():
         first = await post(rig.safe)
         again = await post(rig.safe)
         assert rig.effects == 1
-        assert tuple(first.lines) == lines
-        assert tuple(again.lines) == (*lines, (b"idempotent-replayed", b"true"))
+        assert tuple(first.lines) == (RETENTION, *lines)
+        assert tuple(again.lines) == (RETENTION, *lines, (b"idempotent-replayed", b"true"))
 
     run(trial())
 
@@ -125,7 +125,7 @@ def test_status_and_headers_come_back_whatever_the_retry_accepts(status, lines):
         again = await post(rig.safe, headers=[(b"accept", b"text/html")])
         assert rig.effects == 1
         assert again.status == first.status == status
-        assert again.lines == [*lines, (b"idempotent-replayed", b"true")]
+        assert again.lines == [RETENTION, *lines, (b"idempotent-replayed", b"true")]
         assert again.body == first.body
 
     run(trial())
@@ -150,10 +150,27 @@ def test_what_belongs_to_one_exchange_is_not_replayed():
         first = await post(rig.safe)
         again = await post(rig.safe)
         assert rig.effects == 1
-        assert tuple(first.lines) == lines
-        assert again.lines == [(b"content-type", b"application/json"), (b"idempotent-replayed", b"true")]
+        assert tuple(first.lines) == (RETENTION, *lines)
+        assert again.lines == [RETENTION, (b"content-type", b"application/json"), (b"idempotent-replayed", b"true")]
 
     run(trial())
+
+
+@pytest.mark.parametrize("chunks", [None, [b"done"]])
+def test_what_a_policy_writes_by_a_name_of_its_own_stands_once(chunks):
+    """R17, R20: a service that marks its own replays has no say in whether this is one."""
+    policy = Policy(marker="X-Cache-Hit", retention_header="X-Kept")
+    rig = Rig(policy, Probe(headers=[(b"X-Cache-Hit", b"false"), (b"x-kept", b"1")], body=b"done", chunks=chunks))
+
+    async def trial():
+        await post(rig.safe)
+        again = await post(rig.safe)
+        assert rig.effects == 1
+        marks = [line for name, line in again.lines if name.lower() == b"x-cache-hit"]
+        kept = [line for name, line in again.lines if name.lower() == b"x-kept"]
+        assert (marks, kept) == ([b"true"], [b"86400"])
+
+    asyncio.run(trial())
 
 
 def test_every_byte_value_and_an_encoded_body_come_back_untouched():
@@ -169,7 +186,7 @@ def test_every_byte_value_and_an_encoded_body_come_back_untouched():
             again = await post(rig.safe, headers=[(b"accept-encoding", b"identity")])
             assert rig.effects == 1
             assert again.body == body
-            assert again.lines[: len(lines)] == list(lines)
+            assert again.lines[: len(lines) + 1] == [RETENTION, *lines]
 
     run(trial())
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.shells.probe import RETENTION
 from tests.shells.served import BODY, LINES
 
 APP = "tests.shells.served:app"
@@ -55,6 +56,13 @@ class Served:
             connection.request("POST", path, body, {"Idempotency-Key": key})
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()
+
+    def ask(self, key: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+        """What became of a key."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+            connection.request(method, "/keys", headers={"Idempotency-Key": key})
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): line for name, line in answer.getheaders()}, answer.read()
 
     def raw(self, sent: bytes) -> socket.socket:
         wire = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
@@ -117,8 +125,8 @@ def test_a_replay_is_the_same_on_the_wire(served):
     assert first[0] == again[0] == 201
     assert first[2] == again[2] == BODY
     # hyper, which granian is built on, puts lines of one name together; their order among themselves is theirs.
-    assert sorted(lines_of(first[1])) == sorted(LINES)
-    assert sorted(lines_of(again[1])) == sorted([*LINES, (b"idempotent-replayed", b"true")])
+    assert sorted(lines_of(first[1])) == sorted([RETENTION, *LINES])
+    assert sorted(lines_of(again[1])) == sorted([RETENTION, *LINES, (b"idempotent-replayed", b"true")])
     for name in (b"set-cookie", b"link"):
         assert [line for line in lines_of(again[1]) if line[0] == name] == [line for line in LINES if line[0] == name]
 
@@ -135,6 +143,23 @@ def test_a_client_that_goes_away_changes_nothing(served):
     assert served.effects() == before + 1
     assert (status, body) == (201, BODY)
     assert ("idempotent-replayed", "true") in [(name.lower(), line) for name, line in headers]
+
+
+def test_a_lost_answer_is_asked_for_without_the_request(served):
+    """R17, I11: the look-up gives a client that hung up all bytes of its answer; a closed key lets nothing in."""
+    before = served.effects()
+    assert served.ask("asked")[0] == 404
+    wire = served.raw(b"POST /work HTTP/1.1\r\nHost: x\r\nIdempotency-Key: asked\r\nContent-Length: 1\r\n\r\nx")
+    until(lambda: served.effects() == before + 1)
+    wire.close()
+    until(lambda: served.ask("asked")[0] == 201)
+    _, lines, body = served.ask("asked")
+    assert (body, lines["idempotent-replayed"], lines["cache-control"]) == (BODY, "true", "no-store")
+    assert served.effects() == before + 1
+    status, _, told = served.ask("closed", "DELETE")
+    assert (status, b'"final":true' in told) == (404, True)
+    assert served.post("closed")[0] == 422
+    assert served.effects() == before + 1
 
 
 def test_half_an_upload_never_runs(served):

@@ -329,3 +329,26 @@ def test_httpx_over_the_application():
         assert second.headers["idempotent-replayed"] == "true"
 
     run(trial())
+
+
+def test_the_callers_dependency_is_resolved_once_and_may_be_overridden():
+    """R6: an endpoint that asks for the caller itself shares the answer; what a test puts in its place counts."""
+
+    async def trial():
+        served = Service()
+
+        @served.app.post("/work", status_code=201)
+        @served.safe.operation()
+        async def work(body: Work, who: Annotated[str, Depends(served.user)]) -> dict[str, str]:
+            served.append(who)
+            return {"who": who}
+
+        for user in ("ann", "bob", "ann"):
+            reply = await served.post(user=user)
+        assert served.ledger == ["ann", "bob"]
+        assert reply.replayed and served.authenticated == 3
+        served.app.dependency_overrides[served.user] = lambda: "eve"
+        await served.post(user="ann")
+        assert served.ledger == ["ann", "bob", "eve"]
+
+    run(trial())

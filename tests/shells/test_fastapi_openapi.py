@@ -1,6 +1,7 @@
 """What the OpenAPI document of an application says of its operations."""
 
 import json
+import re
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -67,6 +68,25 @@ def test_a_uuid_under_another_name():
     assert key["name"] == "X-Request-Key"
     assert key["schema"]["format"] == "uuid"
     assert "maxLength" not in key["schema"]
+
+
+def test_what_a_key_may_hold_is_documented():
+    """R4: a rule's punctuation is a pattern for machines and a sentence for people; a UUID is advised where it fits."""
+    for rule, pattern, said in (
+        (
+            KeyRule(max_length=36, punctuation="-_ "),
+            r"^[0-9A-Za-z\-_ ]*$",
+            "letters, digits and `-`, `_`, blanks; a UUID",
+        ),
+        (KeyRule(max_length=32, punctuation="-_"), r"^[0-9A-Za-z\-_]*$", "1 to 32 letters, digits and `-`, `_`. It is"),
+        (KeyRule(punctuation=""), "^[0-9A-Za-z]*$", "1 to 255 letters, digits. It is"),
+        (KeyRule(max_length=20), None, "1 to 20 printable ASCII characters. It is"),
+    ):
+        key = key_of(described(served_with(key=rule).app.openapi()))
+        assert key["schema"].get("pattern") == pattern
+        assert said in key["description"]
+        if pattern is not None:
+            assert re.fullmatch(pattern, "aZ9" + rule.punctuation) and not re.fullmatch(pattern, "a~")
 
 
 def test_answers_to_keys_are_documented_beside_the_routes_own():

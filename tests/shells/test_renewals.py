@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from twicesafe.errors import LeaseLostError, StoreUnavailableError
 from twicesafe.renewals import Renewals
 
 LEASE_US = 30_000_000
+HOUR_US = 3_600_000_000
 
 
 class Store:
@@ -36,8 +38,8 @@ def own(name: bytes) -> Ownership:
 
 async def look(renewals: Renewals) -> None:
     """Have every claim be due, and the timer look."""
-    for each, (lease_us, _) in list(renewals._live.items()):
-        renewals._live[each] = (lease_us, 0.0)
+    for each, watched in list(renewals._live.items()):
+        renewals._live[each] = watched._replace(due=0.0, until=watched.until or math.inf)
     renewals._look(asyncio.get_running_loop())
     for _ in range(5):
         await asyncio.sleep(0)
@@ -52,9 +54,9 @@ def test_one_claim_that_cannot_be_renewed_costs_the_others_nothing(fault, caplog
     async def trial():
         store = Store({b"a": fault()})
         lost: list[Ownership] = []
-        renewals = Renewals(store, lost.append)  # type: ignore[arg-type]
+        renewals = Renewals(store, lost.append)
         for name in (b"a", b"b"):
-            renewals.watch(own(name), LEASE_US, asyncio.get_running_loop())
+            renewals.watch(own(name), LEASE_US, HOUR_US, asyncio.get_running_loop())
         await look(renewals)
         await look(renewals)
         assert store.renewed == [b"b", b"b"]
@@ -76,11 +78,30 @@ def test_a_lost_lease_is_told_once_and_no_longer_renewed():
     async def trial():
         store = Store({b"a": LeaseLostError("gone")})
         lost: list[Ownership] = []
-        renewals = Renewals(store, lost.append)  # type: ignore[arg-type]
-        renewals.watch(own(b"a"), LEASE_US, asyncio.get_running_loop())
+        renewals = Renewals(store, lost.append)
+        renewals.watch(own(b"a"), LEASE_US, HOUR_US, asyncio.get_running_loop())
         await look(renewals)
         await look(renewals)
         assert lost == [own(b"a")]
         assert not renewals._live
+
+    asyncio.run(trial())
+
+
+def test_what_hangs_is_given_up():
+    """R27: a claim is renewed for so long and no longer; its owner is told that it lost, once."""
+
+    async def trial():
+        store = Store({})
+        lost: list[Ownership] = []
+        renewals, loop = Renewals(store, lost.append), asyncio.get_running_loop()
+        renewals.watch(own(b"a"), LEASE_US, 0, loop)
+        renewals.watch(own(b"b"), LEASE_US, HOUR_US, loop)
+        renewals._look(loop)
+        await look(renewals)
+        await look(renewals)
+        assert store.renewed == [b"b", b"b"]
+        assert lost == [own(b"a")]
+        renewals.forget(own(b"b"))
 
     asyncio.run(trial())

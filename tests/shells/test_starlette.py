@@ -15,7 +15,7 @@ from starlette.routing import Host, Mount, Route, Router
 from tests.shells.probe import Wire, post
 from twicesafe.asgi import PUBLIC, IdempotencyMiddleware
 from twicesafe.core.keys import scoped_key
-from twicesafe.starlette import entered
+from twicesafe.reached import entered
 from twicesafe.stores.memory import AsyncMemoryStore
 
 
