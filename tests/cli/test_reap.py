@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import TIMEOUT, command, twicesafe
+from tests.cli.running import TIMEOUT, command, twicesafe, twicesafe_within
 from tests.servers.postgresql import PostgresqlServer
 from tests.stores.claims import ANSWER, wish
 from twicesafe.core.claims import Claimed
@@ -54,7 +54,7 @@ def test_one_round(request: Any, tmp_path: Path, kind: str) -> None:
     assert stale is not None and stale.state is RecordState.UNKNOWN
     assert live is not None and live.response == ANSWER
     assert (ran.status, ran.json) == (0, {"purged": 5, "settled": 1})
-    again = twicesafe("reap", "--store", url, "--once", "--pause", "0")
+    again = twicesafe_within("reap", "--store", url, "--once", "--pause", "0")
     assert again.out == "0 expired records and bodies purged; 0 stale claims ended.\n"
     store.close()
 
@@ -88,7 +88,7 @@ def test_round_after_round_until_it_is_stopped(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path, arguments: tuple[str, str], said: str) -> None:
     """House: status 2, and one line that says what to do, without a password."""
-    ran = twicesafe("reap", "--once", *(one.format(folder=tmp_path) for one in arguments))
+    ran = twicesafe_within("reap", "--once", *(one.format(folder=tmp_path) for one in arguments))
     assert (ran.status, ran.out) == (2, "")
     assert said in ran.err and "hunter2" not in ran.err
     assert ran.err.count("\n") == 1

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from twicesafe.cli.terminal import typer, until_interrupted
 from twicesafe.observe import Event
 from twicesafe.reaper import AsyncReaper, Reaped
-from twicesafe.stores.postgresql import without_password
+from twicesafe.stores.connecting import without_password
 from twicesafe.stores.urls import open_async_store
 
 EPILOG: Final = """

@@ -10,8 +10,8 @@ from typing import Annotated, Final
 
 from twicesafe.cli.terminal import typer, until_interrupted
 from twicesafe.errors import ConfigurationError
+from twicesafe.stores.connecting import without_password
 from twicesafe.stores.contract import Store
-from twicesafe.stores.postgresql import without_password
 from twicesafe.stores.sql.schema import schema_text, versions
 from twicesafe.stores.sql.statements import Dialect
 from twicesafe.stores.urls import open_async_store, open_store

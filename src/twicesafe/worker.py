@@ -1,0 +1,255 @@
+"""Does what nobody waits for: goes on with operations that broke off, settles unknown outcomes, relays, reaps.
+
+    worker = Worker(once, reconcilers, Relay(store, publisher), Reaper(store))
+    asyncio.run(worker.run())
+
+or, in a process of its own, `twicesafe worker --app shop.work:worker`. It may as well run inside a web process, as a
+task of its lifespan. Any number of workers may run on one store: whatever they do is claimed first, or conditioned on
+what was seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from inspect import iscoroutinefunction
+from random import uniform
+from time import monotonic
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from twicesafe.errors import ConfigurationError
+from twicesafe.observe import Event, Observer, log_events, tell
+from twicesafe.once import AsyncOnce, Once
+from twicesafe.outbox.relay import Relay
+from twicesafe.reaper import AsyncReaper, Reaper
+from twicesafe.reconcile import AsyncReconcilers, Reconcilers
+
+__all__ = ["Health", "Part", "Worker"]
+
+Part: TypeAlias = Once | AsyncOnce | Reconcilers | AsyncReconcilers | Relay | Reaper | AsyncReaper
+
+DEFAULT_EVERY: Final = timedelta(seconds=5)
+"""From the end of a round to the next one. An operation that broke off waits for its lease, and this."""
+
+DEFAULT_GRACE: Final = timedelta(seconds=20)
+"""How long a stop waits for rounds that are under way: under the 30 s after which most supervisors kill."""
+
+REAP_EVERY: Final = 60.0
+"""Seconds. Retention is kept in whole minutes."""
+
+RELAY_EVERY: Final = 1.0
+"""Seconds. A message has somebody who waits for it, and a look that finds nothing is two short statements."""
+
+AFTER_HINT: Final = 0.02
+"""Seconds from a hint to the round that it asks for. Others come along in them, so that each costs no round."""
+
+LATE: Final = 10
+"""A part is late that has finished no round for so many times its pause, and for a minute at least."""
+
+
+class Health(NamedTuple):
+    """How one of a worker's parts is doing. `since` is how many seconds ago it finished a round; None: never yet.
+
+    What follows `late` is a relay's, counted every few seconds, and None for other parts.
+    """
+
+    part: str
+    rounds: int
+    failures: int
+    since: float | None
+    late: bool
+    pending: int | None = None
+    """Messages that wait in the outbox, whichever relay they are for."""
+    oldest: float | None = None
+    """For how many seconds the oldest of them has waited; None where none does."""
+    parked: int | None = None
+
+
+class _Rounds:
+    def __init__(self, name: str, once: Callable[[], Awaitable[Any]], every: float, relay: Relay | None) -> None:
+        self.name = name
+        self.once = once
+        self.every = every
+        self.relay = relay
+        """Of a relay: it is woken by hints, and leaves its shards after the last round."""
+        self.awake = asyncio.Event()
+        self.rounds = self.failures = 0
+        self.began = self.finished = monotonic()
+
+    def health(self) -> Health:
+        since = monotonic() - self.finished
+        late = since > max(60.0, LATE * self.every)
+        health = Health(self.name, self.rounds, self.failures, since if self.rounds else None, late)
+        counted = None if self.relay is None else self.relay.counted
+        if counted is None:
+            return health
+        oldest = None if counted.oldest_us is None else counted.oldest_us / 1_000_000
+        return health._replace(pending=counted.pending, oldest=oldest, parked=counted.parked)
+
+
+class Worker:
+    """Round after round of each of its parts. `every` is the pause after a round that found nothing more to do.
+
+    What a part raises is told to `observer` as `worker.failed`, and the next round comes after a pause that grows with
+    each failure, up to a minute.
+    """
+
+    def __init__(
+        self,
+        *parts: Part,
+        every: timedelta = DEFAULT_EVERY,
+        grace: timedelta = DEFAULT_GRACE,
+        observer: Observer = log_events,
+    ) -> None:
+        if not parts:
+            raise ConfigurationError("a worker needs something to do: pass Once, Reconcilers, Relay or Reaper objects")
+        durations: tuple[tuple[str, object], ...] = (("every", every), ("grace", grace))
+        for name, given in durations:
+            if not isinstance(given, timedelta) or given < timedelta(0):
+                raise ConfigurationError(f"{name} must be a timedelta of 0 or more, not {given!r}")
+        self._grace = grace.total_seconds()
+        self._observer = observer
+        self._halt = threading.Event()
+        self._stopping: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._parts = [self._made(part, every.total_seconds()) for part in parts]
+
+    def _made(self, part: Part, every: float) -> _Rounds:
+        call: Callable[[], Any]
+        relay = None
+        match part:
+            case Once() | AsyncOnce():
+                name, call = "resume", partial(part.resume, stopping=self._halt)
+            case Reconcilers() | AsyncReconcilers():
+                name, call = "reconcile", part.run_once
+            case Relay():
+                name, call, relay = "relay", partial(part.run_once, self._halt), part
+                every = min(every, RELAY_EVERY)
+            case Reaper():
+                name, call = "reap", partial(part.run_once, self._halt)
+                every = max(every, REAP_EVERY)
+            case AsyncReaper():
+                name, call = "reap", part.run_once
+                every = max(every, REAP_EVERY)
+            case _:
+                raise ConfigurationError(f"a worker has no use for a {type(part).__name__}")
+        once: Any = call if iscoroutinefunction(call) else partial(_in_thread, call)
+        made = _Rounds(name, once, every, relay)
+        if relay is not None:
+            relay.on_hint(partial(self._in_loop, made.awake.set))
+        return made
+
+    def health(self) -> list[Health]:
+        """How each part is doing."""
+        return [part.health() for part in self._parts]
+
+    def stop(self) -> None:
+        """End after the rounds that are under way, which begin no further operation.
+
+        For signal handlers; safe to call twice, and from any thread.
+        """
+        self._halt.set()
+        if self._stopping is not None:
+            self._in_loop(self._stopping.set)
+        for part in self._parts:
+            self._in_loop(part.awake.set)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                # The loop may have ended meanwhile.
+                self._loop.call_soon_threadsafe(call)
+
+    async def run(self) -> None:
+        """Work until `stop` is called, or this is cancelled; both let rounds that are under way end, up to `grace`.
+
+        What does not end by then is left to its lease, as after a crash.
+        """
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        if self._halt.is_set():
+            self._stopping.set()
+        listening = [asyncio.create_task(part.relay.listen()) for part in self._parts if part.relay is not None]
+        tasks = [asyncio.create_task(self._rounds(part)) for part in self._parts]
+        try:
+            await self._stopping.wait()
+        finally:
+            self.stop()
+            _, left = await asyncio.wait(tasks, timeout=self._grace)
+            for task in (*left, *listening):
+                task.cancel()
+            await asyncio.gather(*tasks, *listening, return_exceptions=True)
+
+    async def _rounds(self, part: _Rounds) -> None:
+        assert self._stopping is not None
+        failed = 0
+        while not self._stopping.is_set():
+            try:
+                part.awake.clear()
+                result = await part.once()
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
+                failed += 1
+                part.failures += 1
+                tell(self._observer, Event("worker.failed", part.name, "", loud=True, error=error))
+                pause = min(60.0, part.every * 2**failed + 1)
+            else:
+                failed = 0
+                part.rounds += 1
+                part.finished = monotonic()
+                pause = 0.0 if getattr(result, "more", False) else part.every
+            # Workers that were started together do not look together. A failure is not to be repeated by hints.
+            ends = self._stopping if failed else part.awake
+            if await _pause(ends, uniform(pause * 0.8, pause * 1.2)):  # noqa: S311 - no secret
+                await _pause(self._stopping, AFTER_HINT)
+        if part.relay is not None:
+            with suppress(Exception):
+                # Others wait for the lease to end, then.
+                await part.relay.aclose()
+
+
+async def _pause(ends: asyncio.Event, seconds: float) -> bool:
+    """Whether it was ended before its time."""
+    if not seconds:
+        await asyncio.sleep(0)
+        return False
+    try:
+        async with asyncio.timeout(seconds):
+            return await ends.wait()
+    except TimeoutError:
+        return False
+
+
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    """In a thread that holds up nobody's end: what it was at is left to its lease."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def tell_loop(value: Any, error: Exception | None) -> None:
+        if not done.done():
+            if error is None:
+                done.set_result(value)
+            else:
+                done.set_exception(error)
+
+    def work() -> None:
+        value: Any = None
+        failed: Exception | None = None
+        try:
+            value = call()
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            failed = error
+        except BaseException as error:  # noqa: BLE001 - what ends a thread must not end those who wait for it
+            failed = RuntimeError(f"a round was ended by {type(error).__name__}")
+            failed.__cause__ = error
+        with suppress(RuntimeError):
+            # The loop may have ended meanwhile.
+            loop.call_soon_threadsafe(tell_loop, value, failed)
+
+    threading.Thread(target=work, name="twicesafe-worker", daemon=True).start()
+    return await done
