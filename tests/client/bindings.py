@@ -1,100 +1,63 @@
-"""Everything that can send: httpx2 and httpx, sync and async, by `send()` and through a retry transport."""
+"""Everything that can send, by `send()` and under or within a client: httpx2 and httpx, sync and async; requests and
+niquests; aiohttp."""
 
 from __future__ import annotations
 
-import asyncio
-import ssl
-import time
 from collections.abc import Callable
-from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
+import anyio
 import httpx
 import httpx2
 
-from twicesafe.client import (
-    Ambient,
-    AsyncAmbient,
-    Budgets,
-    Contract,
-    Intent,
-    Outcome,
-    Report,
-    RetryPolicy,
-    Unknown,
-    report_of,
-)
+from tests.client.certificates import trusting
+from tests.client.session_bindings import SESSION_BINDINGS
+from tests.client.ways import NO_TLS, QUICK, WALL, Hours, Result
+from twicesafe.client import Budgets, Contract, Intent, Outcome, RetryPolicy, Unknown, report_of
 from twicesafe.client.httpx import AsyncRetryTransport, RetryTransport, asend, send
 
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Made once: reading the machine's certificates is most of the cost of a client."""
-
-
-class Hours:
-    """Time in which waiting takes none: `waits` are recorded, and the clock jumps. `asleep` is called at each."""
-
-    def __init__(self, fraction: float = 0.5, asleep: Callable[[], object] = lambda: None) -> None:
-        self.waits: list[float] = []
-        self._fraction = fraction
-        self._asleep = asleep
-
-    def clock(self) -> float:
-        return time.monotonic() + sum(self.waits)
-
-    def sleep(self, seconds: float) -> None:
-        self.waits.append(seconds)
-        self._asleep()
-
-    async def asleep(self, seconds: float) -> None:
-        self.sleep(seconds)
-
-    @property
-    def ambient(self) -> Ambient:
-        return Ambient(clock=self.clock, sleep=self.sleep, fraction=lambda: self._fraction)
-
-    @property
-    def async_ambient(self) -> AsyncAmbient:
-        return AsyncAmbient(clock=self.clock, sleep=self.asleep, fraction=lambda: self._fraction)
-
-
-class Result(NamedTuple):
-    """What came of it. `outcome` is None through a transport, which has no place for one."""
-
-    outcome: Outcome[Any] | None
-    response: Any
-    error: BaseException | None
-    report: Report | None
-
-
-QUICK = RetryPolicy(deadline=timedelta(seconds=20), attempt_timeout=timedelta(seconds=5))
+__all__ = ["BINDINGS", "HTTPX", "NO_TLS", "QUICK", "TRANSPORTS", "TRIO", "TYPED", "WALL", "Binding", "Hours", "Result"]
 
 
 class Binding(NamedTuple):
-    """One way to send."""
+    """One way to send. Those of other libraries have the same members."""
 
     library: Any
     asynchronous: bool
     typed: bool
+    loop: str = "asyncio"
 
     @property
     def name(self) -> str:
         return "-".join(
             [
                 self.library.__name__,
-                "async" if self.asynchronous else "sync",
+                "trio" if self.loop == "trio" else "async" if self.asynchronous else "sync",
                 "send" if self.typed else "transport",
             ]
         )
 
-    def perform(self, call: Callable[[Any], Intent | Any], hours: Hours, policy: RetryPolicy, **client: Any) -> Result:
-        """Open a client, let `call` make an intent or a request with it, send that, and close the client."""
-        how = {"policy": policy, "budgets": Budgets()}
+    def perform(
+        self,
+        call: Callable[[Any], Intent | Any],
+        hours: Hours,
+        policy: RetryPolicy,
+        budgets: Budgets | None = None,
+        **client: Any,
+    ) -> Result:
+        """Open a client, let `call` make an intent or a request with it, send that, and close the client.
+
+        The client trusts `certificates.authorities()`.
+        """
+        how = {"policy": policy, "budgets": Budgets() if budgets is None else budgets}
         if self.asynchronous:
-            return asyncio.run(self._aperform(call, {**how, "ambient": hours.async_ambient}, client))
+            story = partial(self._aperform, call, {**how, "ambient": hours.async_ambient}, client)
+            return anyio.run(story, backend=self.loop)
         return self._perform(call, {**how, "ambient": hours.ambient}, client)
 
     def _perform(self, call: Callable[[Any], Any], how: dict[str, Any], options: dict[str, Any]) -> Result:
-        transport = self.library.HTTPTransport(verify=NO_TLS)
+        transport = self.library.HTTPTransport(verify=trusting())
         wrapped = transport if self.typed else RetryTransport(transport, **how)
         with self.library.Client(transport=wrapped, **options) as client:
             what = call(client)
@@ -106,7 +69,7 @@ class Binding(NamedTuple):
                 return of_error(error)
 
     async def _aperform(self, call: Callable[[Any], Any], how: dict[str, Any], options: dict[str, Any]) -> Result:
-        transport = self.library.AsyncHTTPTransport(verify=NO_TLS)
+        transport = self.library.AsyncHTTPTransport(verify=trusting())
         wrapped = transport if self.typed else AsyncRetryTransport(transport, **how)
         async with self.library.AsyncClient(transport=wrapped, **options) as client:
             what = call(client)
@@ -144,11 +107,15 @@ def of_error(error: BaseException) -> Result:
     return Result(None, None, error, report_of(error))
 
 
-BINDINGS = [
+HTTPX = [
     Binding(library, asynchronous, typed)
     for library in (httpx2, httpx)
     for asynchronous in (False, True)
     for typed in (True, False)
 ]
+TRIO = [Binding(httpx2, asynchronous=True, typed=typed, loop="trio") for typed in (True, False)]
+"""For the cases: what else is not the same under trio has tests of its own."""
+
+BINDINGS: list[Any] = [*HTTPX, *SESSION_BINDINGS]
 TYPED = [binding for binding in BINDINGS if binding.typed]
 TRANSPORTS = [binding for binding in BINDINGS if not binding.typed]

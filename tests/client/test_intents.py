@@ -149,6 +149,14 @@ def test_nothing_printed_holds_a_whole_key() -> None:
     assert intent.key[-4:] in repr(intent)
 
 
+def test_what_an_address_holds_in_confidence_is_not_shown() -> None:
+    """R22: a password, a query and a key in the path stay out of what ends in logs."""
+    key = "k-123456789-123456789"
+    intent = Intent.new("POST", f"https://shop:pa@ss@pay.example/once/{key}?token=abc#d", key=key)
+    assert repr(intent).startswith("Intent(POST https://pay.example/once/…6789 key=…6789 ")
+    assert [secret for secret in ("pa@ss", "token", key) if secret in repr(intent)] == []
+
+
 def test_a_success_is_its_response() -> None:
     """R35: `raise_for_outcome()` gives the response of a success and raises whatever is not one."""
     transport = httpx.HTTPTransport(verify=NO_TLS)
@@ -162,7 +170,7 @@ def test_a_success_is_its_response() -> None:
     assert caught.value.outcome is declined and caught.value.key == declined.key
 
 
-def test_the_key_is_on_what_the_callers_own_code_raises(typed: Binding) -> None:
+def test_the_key_is_on_what_the_callers_own_code_raises(httpx_typed: Binding) -> None:
     """I8: an exception that is no outcome passes through, with the key and the attempts so far on it."""
 
     def broken(request: object) -> None:
@@ -172,8 +180,8 @@ def test_the_key_is_on_what_the_callers_own_code_raises(typed: Binding) -> None:
         broken(request)
 
     intent = Intent.new("POST", "http://127.0.0.1:9", json=1)
-    hook = abroken if typed.asynchronous else broken
-    result = typed.perform(lambda client: intent, Hours(), QUICK, event_hooks={"request": [hook]})
+    hook = abroken if httpx_typed.asynchronous else broken
+    result = httpx_typed.perform(lambda client: intent, Hours(), QUICK, event_hooks={"request": [hook]})
     assert isinstance(result.error, LookupError)
     assert result.report.key == intent.key and result.report.attempts == ()
 

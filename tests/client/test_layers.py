@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -28,6 +30,7 @@ from twicesafe.client import (
     report_of,
 )
 from twicesafe.client.httpx import AsyncRetryTransport, RetryTransport, asend, send
+from twicesafe.errors import FailedAnswerError
 
 LIBRARIES = pytest.mark.parametrize("library", [httpx2, httpx], ids=lambda library: library.__name__)
 
@@ -64,7 +67,7 @@ def test_two_layers_retry_as_one_in_asyncio(library: Any) -> None:
         assert len(server.hits) == 6
 
 
-def test_the_callers_own_trace_is_still_called(binding: Binding) -> None:
+def test_the_callers_own_trace_is_still_called(httpx_binding: Binding) -> None:
     """R40: watching the wire takes nothing from whoever watched it before."""
     seen: list[str] = []
 
@@ -75,8 +78,8 @@ def test_the_callers_own_trace_is_still_called(binding: Binding) -> None:
         trace(event, info)
 
     with serving(reset_after_commit, answer(200)) as server:
-        extensions = {"trace": atrace if binding.asynchronous else trace}
-        result = binding.perform(
+        extensions = {"trace": atrace if httpx_binding.asynchronous else trace}
+        result = httpx_binding.perform(
             lambda client: client.build_request("PUT", server.origin, extensions=extensions), Hours(), QUICK
         )
     assert result.response.status_code == 200
@@ -199,12 +202,45 @@ def test_a_process_shares_a_hosts_budget(library: Any) -> None:
     assert stops == [Stop.ATTEMPTS, Stop.BUDGET]
 
 
+def test_an_open_circuit_lets_nothing_through(binding: Binding) -> None:
+    """R39, R35: once a host has failed often enough nothing is sent to it, and others are asked as before."""
+
+    class OpenError(Exception):
+        pass
+
+    failures: dict[str, int] = {}
+
+    @contextmanager
+    def breaker(host: str) -> Iterator[None]:
+        if failures.get(host, 0) >= 2:
+            raise OpenError(host)
+        try:
+            yield
+        except FailedAnswerError:
+            failures[host] = failures.get(host, 0) + 1
+            raise
+
+    budgets = Budgets(breaker=breaker)
+    with serving(answer(503), answer(503)) as server, serving(answer(200)) as other:
+        down = binding.perform(lambda client: Intent.new("PUT", server.origin, json=1), Hours(), QUICK, budgets)
+        assert len(server.hits) == 2 and down.response.status_code == 503
+        shut = binding.perform(lambda client: Intent.new("PUT", server.origin, json=1), Hours(), QUICK, budgets)
+        assert len(server.hits) == 2 and shut.response is None
+        fine = binding.perform(lambda client: Intent.new("PUT", other.origin, json=1), Hours(), QUICK, budgets)
+    assert down.report.attempts[-1].stop is Stop.CIRCUIT
+    assert isinstance(shut.error, OpenError) and shut.report.attempts == () and fine.response.status_code == 200
+    assert list(failures) == [f"127.0.0.1:{server.port}"]
+    if binding.typed:
+        assert isinstance(shut.outcome, Unknown)
+        assert (shut.outcome.sent, shut.outcome.stop) == (Sent.NO, Stop.CIRCUIT)
+
+
 def test_hosts_and_classes_of_work_have_their_own() -> None:
     """R39: a batch cannot eat what a person needs, nor one host what another has."""
     budgets = Budgets({work: BudgetSize(1.0, 0.0, 0.0) for work in Work})
     names = [("a:80", Work.INTERACTIVE), ("a:80", Work.BACKGROUND), ("a:81", Work.INTERACTIVE)]
-    assert [budgets.of(host, work, 0.0).take(1.0, 0.0) for host, work in names] == [True] * 3
-    assert [budgets.of(host, work, 0.0).take(1.0, 0.0) for host, work in names] == [False] * 3
+    assert [budgets.of(host, work).take(1.0, 0.0) for host, work in names] == [True] * 3
+    assert [budgets.of(host, work).take(1.0, 0.0) for host, work in names] == [False] * 3
 
 
 def test_a_budget_is_shared_between_threads() -> None:
@@ -214,7 +250,7 @@ def test_a_budget_is_shared_between_threads() -> None:
 
     def spend() -> None:
         gate.wait()
-        budget = budgets.of("a", Work.INTERACTIVE, 0.0)
+        budget = budgets.of("a", Work.INTERACTIVE)
         taken.append(sum(budget.take(1.0, 0.0) for _ in range(500)))
 
     threads = [threading.Thread(target=spend) for _ in range(8)]
@@ -227,12 +263,16 @@ def test_a_budget_is_shared_between_threads() -> None:
 
 def test_a_crawler_does_not_fill_the_memory() -> None:
     """R39: budgets that are full say nothing, and are forgotten; those that are spent are kept."""
-    budgets = Budgets({Work.INTERACTIVE: BudgetSize(1.0, 0.0, 0.0)})
-    assert budgets.of("spent", Work.INTERACTIVE, 0.0).take(1.0, 0.0)
+    budgets = Budgets({Work.INTERACTIVE: BudgetSize(1.0, 0.0, 0.001)})
     for number in range(5000):
-        budgets.of(f"host-{number}", Work.INTERACTIVE, 0.0)
-    assert len(budgets._budgets) <= 1100
-    assert not budgets.of("spent", Work.INTERACTIVE, 0.0).take(1.0, 0.0)
+        assert budgets.of(f"host-{number}", Work.INTERACTIVE).left(0.0) == 1.0
+    assert not budgets.spent
+    for number in range(3000):
+        now = number * 10.0
+        assert budgets.of(f"host-{number}", Work.INTERACTIVE).take(1.0, now)
+        assert len(budgets.spent) <= 1100
+    assert not budgets.of("host-2999", Work.INTERACTIVE).take(1.0, now)
+    assert budgets.of("host-0", Work.INTERACTIVE).take(1.0, now)
 
 
 def test_chance_and_time_are_real_by_default() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.bindings import QUICK, Binding, Hours
 from tests.client.scripted import answer, redirect, reset_after_commit, serving, silence
-from twicesafe.client import Contract, Intent, Rejected, Unknown
+from twicesafe.client import Contract, Intent, Rejected
 
 
 @pytest.mark.parametrize("status", [307, 308])
@@ -50,16 +50,6 @@ def test_what_was_done_is_looked_at_elsewhere_without_the_key(binding: Binding) 
         result = binding.perform(lambda client: intent, Hours(), QUICK, follow_redirects=True)
         assert [(hit.method, hit.key, hit.body) for hit in elsewhere.hits] == [("GET", None, b"")]
     assert result.response.status_code == 200
-
-
-@pytest.mark.parametrize("status", [301, 302])
-def test_a_page_is_not_the_effect(typed: Binding, status: int) -> None:
-    """R35, K: a POST that is redirected to a page was not answered: the page is not fetched, the outcome is unknown."""
-    with serving(redirect(status, "/login")) as server:
-        intent = Intent.new("POST", server.origin, json=1)
-        result = typed.perform(lambda client: intent, Hours(), QUICK, follow_redirects=True)
-        assert [hit.method for hit in server.hits] == ["POST"]
-    assert isinstance(result.outcome, Unknown)
 
 
 def test_redirects_have_an_end(typed: Binding) -> None:

@@ -5,50 +5,76 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from twicesafe.client._layers import enter, leave
+from twicesafe.client._underway import Underway
 from twicesafe.client.ambient import Ambient, AsyncAmbient
-from twicesafe.core.attempts import Answered, Attempts, Failed, Send, Wait
+from twicesafe.core.attempts import Answered, Failed, Send, Wait
 from twicesafe.core.outcome import Outcome
 
 R = TypeVar("R")
 
 
-def drive(decisions: Attempts[R], attempt: Callable[[Send], Answered[R] | Failed[R]], ambient: Ambient) -> Outcome[R]:
-    """Perform what is decided, until the outcome."""
-    event: Answered[R] | Failed[R] | float
+def drive(
+    underway: Underway[R],
+    attempt: Callable[[Send], Answered[R] | Failed[R]],
+    ambient: Ambient,
+    first: Answered[R] | Failed[R] | None = None,
+) -> Outcome[R]:
+    """Perform what is decided, until the outcome. `first` is what came of a first attempt that was made already."""
+    outcome: Outcome[R] | None = None
+    watch = underway.watch
+    decisions = underway.decisions if watch is None else watch.over(underway.decisions, underway)
+    event: Answered[R] | Failed[R] | float | None = None
+    before = enter(underway)
     try:
-        step = next(decisions)
         while True:
+            try:
+                step = decisions.send(event)
+            except StopIteration as end:
+                outcome = end.value
+                break
             if isinstance(step, Wait):
                 ambient.sleep(step.seconds)
                 event = ambient.clock()
+            elif first is not None:
+                event, first = first, None
             else:
                 event = attempt(step)
-            try:
-                step = decisions.send(event)
-            except StopIteration as end:
-                outcome: Outcome[R] = end.value
-                return outcome
     finally:
         decisions.close()
+        leave(before, underway, outcome)
+    assert outcome is not None
+    return outcome
 
 
 async def adrive(
-    decisions: Attempts[R], attempt: Callable[[Send], Awaitable[Answered[R] | Failed[R]]], ambient: AsyncAmbient
+    underway: Underway[R],
+    attempt: Callable[[Send], Awaitable[Answered[R] | Failed[R]]],
+    ambient: AsyncAmbient,
+    first: Answered[R] | Failed[R] | None = None,
 ) -> Outcome[R]:
     """`drive()`, for asyncio."""
-    event: Answered[R] | Failed[R] | float
+    outcome: Outcome[R] | None = None
+    watch = underway.watch
+    decisions = underway.decisions if watch is None else watch.over(underway.decisions, underway)
+    event: Answered[R] | Failed[R] | float | None = None
+    before = enter(underway)
     try:
-        step = next(decisions)
         while True:
-            if isinstance(step, Wait):
-                await ambient.sleep(step.seconds)
-                event = ambient.clock()
-            else:
-                event = await attempt(step)
             try:
                 step = decisions.send(event)
             except StopIteration as end:
-                outcome: Outcome[R] = end.value
-                return outcome
+                outcome = end.value
+                break
+            if isinstance(step, Wait):
+                await ambient.sleep(step.seconds)
+                event = ambient.clock()
+            elif first is not None:
+                event, first = first, None
+            else:
+                event = await attempt(step)
     finally:
         decisions.close()
+        leave(before, underway, outcome)
+    assert outcome is not None
+    return outcome

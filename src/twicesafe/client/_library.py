@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from ssl import SSLCertVerificationError
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from twicesafe.client._causes import is_distrust
+from twicesafe.client._modules import module_of
 from twicesafe.core.outcome import FailureKind, Sent
-from twicesafe.errors import ConfigurationError
+
+_NAMES: Final = ("ByteStream", "TransportError", "Request", "Response")
 
 Library: TypeAlias = Any
 """The module `httpx` or `httpx2`, or another with the same classes."""
@@ -17,16 +19,13 @@ Library: TypeAlias = Any
 def library_of(thing: object) -> Library:
     """The library of a client or a request, by its class or what that descends from."""
     kind: Any = type(thing)
-    return _library_of(kind)
+    return module_of(kind, _NAMES, "neither of httpx2 nor of httpx")
 
 
 @cache
-def _library_of(kind: type) -> Library:
-    for cls in kind.__mro__:
-        module = sys.modules.get(cls.__module__.partition(".")[0])
-        if all(hasattr(module, name) for name in ("ByteStream", "TransportError", "Request", "Response")):
-            return module
-    raise ConfigurationError(f"{kind.__module__}.{kind.__qualname__} is neither of httpx2 nor of httpx")
+def is_in_memory(kind: type) -> bool:
+    """Whether a request's stream of this kind holds its bytes, and can be sent again as it is."""
+    return kind is getattr(sys.modules.get(kind.__module__.partition(".")[0]), "ByteStream", None)
 
 
 @cache
@@ -41,11 +40,14 @@ def mistakes_of(library: Library) -> tuple[type[BaseException], ...]:
     return (library.LocalProtocolError, library.UnsupportedProtocol)
 
 
-def kind_of(library: Library, error: BaseException) -> FailureKind:
-    """Why the attempt failed. For the record, and for failures that do not pass; what was sent is another matter."""
+def kind_of(library: Library, error: BaseException, around: BaseException | None = None) -> FailureKind:
+    """Why the attempt failed. For the record, and for failures that do not pass; what was sent is another matter.
+
+    `around` is what the caller was handling when it began.
+    """
     if isinstance(error, (library.TimeoutException, TimeoutError)):
         return FailureKind.TIMEOUT
-    if _is_distrust(error):
+    if is_distrust(error, around):
         return FailureKind.UNTRUSTED
     if isinstance(error, (library.ConnectError, library.ProxyError, ConnectionRefusedError)):
         return FailureKind.CONNECT
@@ -62,14 +64,3 @@ def as_the_librarys(library: Library, error: BaseException, sent: Sent) -> BaseE
     translated: BaseException = kind("the time for this attempt was over")
     translated.__cause__ = error
     return translated
-
-
-def _is_distrust(error: BaseException) -> bool:
-    seen: BaseException | None = error
-    for _ in range(8):
-        if seen is None:
-            break
-        if isinstance(seen, SSLCertVerificationError):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from twicesafe.client._elsewhere import Onward, onward
 from twicesafe.client._library import library_of
-from twicesafe.client._underway import origin_of
+from twicesafe.client._sending import origin_of
 
 
 class Way:
@@ -21,13 +22,21 @@ class Way:
 
     def onward(self, response: Any) -> Any:
         """The next request, or None where the response is the answer, which then knows the way it came."""
-        following = response.next_request
-        if (
-            following is None
-            or not self._follow
-            or self._would_lose_the_question(response, following)
-            or self._would_carry_it_off(following)
-        ):
+        following = response.next_request if self._follow else None
+        if following is not None:
+            then = onward(
+                response.status_code,
+                self._method,
+                self._origin,
+                following.method,
+                origin_of(following.url),
+                keyed=self._header in following.headers,
+            )
+            if then is Onward.GO_WITHOUT_KEY:
+                del following.headers[self._header]
+            elif then is Onward.STAY:
+                following = None
+        if following is None:
             response.history = [*self._history, *response.history]
             return None
         if len(self._history) >= self._client.max_redirects:
@@ -35,19 +44,3 @@ class Way:
             raise library.TooManyRedirects("Exceeded maximum allowed redirects.", request=response.request)
         self._history.append(response)
         return following
-
-    def _would_lose_the_question(self, response: Any, following: Any) -> bool:
-        """Whether a page would be fetched instead of the effect: a 302 to a login, answered 200, is nothing done.
-
-        303 alone says that the effect was had and where to look at it.
-        """
-        return bool(following.method != self._method and response.status_code != 303)
-
-    def _would_carry_it_off(self, following: Any) -> bool:
-        """Whether the effect itself would go to another origin, where its key names nothing. It is not sent there."""
-        if origin_of(following.url) == self._origin or self._header not in following.headers:
-            return False
-        if following.method not in ("GET", "HEAD"):
-            return True
-        del following.headers[self._header]
-        return False

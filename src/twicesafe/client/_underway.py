@@ -2,122 +2,190 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Generic, NamedTuple, TypeVar
 
-from twicesafe.client._library import Library, as_the_librarys, kind_of
-from twicesafe.client._wire import Wire
+from twicesafe.client._asked import WhenAsked
+from twicesafe.client._layers import one_layer
 from twicesafe.client.ambient import Ambient, AsyncAmbient
 from twicesafe.client.budgets import Budgets
+from twicesafe.client.intents import Intent
+from twicesafe.client.watching import Operation
 from twicesafe.core.attempts import Answered, Attempts, Call, Failed, attempts
+from twicesafe.core.carriers import with_member
 from twicesafe.core.contract import Contract, contract_of
-from twicesafe.core.keys import KeyRule, parse_key
-from twicesafe.core.outcome import Attempt, Report
+from twicesafe.core.keys import check_key, parse_key
+from twicesafe.core.outcome import FailureKind, Report, Sent
+from twicesafe.core.record import HeaderLines
 from twicesafe.core.retry_policy import RetryPolicy
+from twicesafe.core.routes import Terms
+from twicesafe.errors import ConfigurationError, InvalidKeyError
 
 R = TypeVar("R")
 
-CONTRACT: Final = "twicesafe.contract"
-"""A request's extension: the operation's contract, where the caller knows better than the method says."""
 
-ATTEMPTED: Final = "twicesafe.attempted"
-"""A request's extension, on each attempt: another layer retries it. Whoever meets it does not."""
+class Carried(NamedTuple):
+    """What the request of an intent is made of: `lines` on top of the intent's own, and the bytes."""
 
-_HOP: Final = "twicesafe.hop"
-
-KEYS: Final = KeyRule()
-
-
-class Hop(NamedTuple):
-    """Left on a request that was sent. A redirect inherits it, and is a further part of the same operation."""
-
-    request: weakref.ref[Any]
-    origin: tuple[str, str, int | None]
-    until: float
+    lines: tuple[tuple[str, str], ...]
+    body: bytes
+    said: Contract | None
+    """The contract, as far as the caller said it."""
 
 
-class Underway(Generic[R]):
-    """`start` and `until` are on the ambient's clock. `trail` grows as attempts end."""
+def carried(intent: Intent, policy: RetryPolicy, netloc: str, path: str) -> Carried:
+    """Put an intent's key where its server takes it: into a header, or into a member of the body.
+
+    ConfigurationError where the intent's own headers name another; InvalidKeyError where the body has no place for it.
+    """
+    terms = policy.terms_of(intent.method, netloc, path)
+    by_method = contract_of(intent.method, (), keyed=True)
+    said = intent.contract if intent.chosen or intent.contract is not by_method else None
+    if any(name.lower() == terms.header.lower() for name, _ in intent.headers):
+        raise ConfigurationError(f"the intent's key goes into {terms.header}: give it as key=, not among the headers")
+    if (said or terms.contract or intent.contract) is Contract.SAFE:
+        return Carried((), intent.body, said)
+    if terms.member:
+        return Carried((), with_member(intent.body, terms.member, intent.key), said)
+    return Carried(((terms.header, intent.key),), intent.body, said)
+
+
+class Underway(Operation, Generic[R]):
+    """One operation, from its request on. `R` is the HTTP library's response.
+
+    `netloc` is the server's host, and its port where that is not the scheme's own; `path` is as it goes onto the wire,
+    and what follows a question mark does not count. `lines` are the request's, names in any case. `said` is the
+    contract, where the caller knows better than the method and the policy's routes say; `key` the key, where it is
+    known already; `until` is a deadline that the operation already has.
+
+    `until` is on the ambient's clock. `trail` grows as attempts end. `carrier` is the header that the key goes into.
+    """
+
+    lines: HeaderLines
+    policy: RetryPolicy
+    budgets: Budgets
+    start: float
+    said: Contract | str | None
+    _key: str | None = None
+    _until: float | None = None
 
     def __init__(
         self,
-        request: Any,
-        library: Library,
+        method: str,
+        netloc: str,
+        path: str,
+        lines: HeaderLines,
         policy: RetryPolicy,
         budgets: Budgets,
         ambient: Ambient | AsyncAmbient,
+        *,
+        said: Contract | str | None = None,
+        key: str | None = None,
+        until: float | None = None,
     ) -> None:
-        self._request = request
-        self.library = library
-        self.ambient = ambient
-        start = ambient.clock()
-        self.until = _until_of(request, policy, start)
-        lines, carrier = request.headers.raw, policy.header_name
-        self.key = parse_key([line for name, line in lines if name.lower() == carrier], KEYS)
-        said = request.extensions.get(CONTRACT)
+        self.method, self.netloc, self.path, self.lines = method, netloc, path, lines
+        self.policy, self.budgets, self.ambient = policy, budgets, ambient
+        self.said, self._key, self._until = said, key, until
+        self.start, self.trail = ambient.clock(), []
+        # What is wrong with it is told before anything is sent.
+        assert self.decisions is not None
+
+    # Most operations end with their first attempt, and nobody asks for what follows.
+
+    @WhenAsked
+    def until(self) -> float:
+        """The deadline."""
+        own = self.start + self.policy.deadline_s
+        return own if self._until is None else min(own, self._until)
+
+    @WhenAsked
+    def _terms(self) -> Terms:
+        return self.policy.terms_of(self.method, self.netloc, self.path)
+
+    @property
+    def carrier(self) -> str:
+        """The header that the key goes into."""
+        return self._terms.header
+
+    @WhenAsked
+    def key(self) -> str | None:
+        """The key, as it is compared. InvalidKeyError, unless the method is safe, and so needs none."""
+        terms = self._terms
+        if self._key is not None:
+            return check_key(self._key, terms.key)
+        try:
+            return parse_key([line for name, line in self.lines if name.lower() == terms.header_name], terms.key)
+        except InvalidKeyError:
+            if contract_of(self.method, (), keyed=False) is not Contract.SAFE:
+                raise
+            return None
+
+    @WhenAsked
+    def _carried(self) -> frozenset[bytes]:
+        """The key as its header holds it; empty where none does."""
+        name = self._terms.header_name
+        return frozenset(line for found, line in self.lines if found.lower() == name)
+
+    def check_leaving(self, lines: Iterable[tuple[bytes, bytes]]) -> None:
+        """ConfigurationError where a request whose first byte is about to leave names another key than was given.
+
+        Whatever the client adds to each attempt may have made it, and the next attempt would be another charge (I8).
+        """
+        carried, name = self._carried, self._terms.header_name
+        if carried and any(found.lower() == name and line not in carried for found, line in lines):
+            raise ConfigurationError(
+                f"something in the client puts another key into {self.carrier}: hooks, authentication or middlewares "
+                "that make one for each attempt charge for each. Leave it to whoever asks"
+            )
+
+    @WhenAsked
+    def contract(self) -> Contract:
+        """What is said, what the table says, or what follows from method and key."""
+        said = self._terms.contract if self.said is None else self.said
         if said is None or (said == Contract.KEYED and self.key is None):
             # Keyed no longer: a redirect led away from the origin.
-            said = contract_of(request.method, lines, keyed=self.key is not None)
-        self.contract = Contract(said)
-        self.trail: list[Attempt] = []
-        self.decisions: Attempts[R] = attempts(
-            Call(self.contract, self.key, policy, self.until),
-            budgets.of(request.url.netloc.decode("ascii"), policy.work, start),
-            start,
-            self.trail,
-        )
+            return contract_of(self.method, self.lines, keyed=self._terms.honoured and self.key is not None)
+        return Contract(said)
 
-    def answered(self, response: Any, body: bytes | None) -> Answered[R]:
+    @WhenAsked
+    def decisions(self) -> Attempts[R]:
+        """What is to be done, from the first attempt on."""
+        budget = self.budgets.of(self.netloc, self.policy.work)
+        circuit = self.budgets.circuit_of(self.netloc)
+        return attempts(self._call(one_layer(self, self.policy)), budget, self.start, self.trail, circuit)
+
+    def _call(self, policy: RetryPolicy) -> Call:
+        terms = self._terms
+        return Call(self.contract, self.key, policy, self.until, terms.wording, terms.window)
+
+    def record(self, answer: Answered[R]) -> None:
+        """Record a plain operation that succeeded at once, as attempts() does."""
+        budget = self.budgets.unspent(self.policy.work, self.start)
+        decisions: Attempts[R] = attempts(self._call(self.policy), budget, self.start, self.trail)
+        for event in (None, answer):
+            with suppress(StopIteration):
+                decisions.send(event)
+
+    def answered(self, response: R, status: int, lines: HeaderLines, body: bytes | None) -> Answered[R]:
         """A head came, and with an error perhaps its decoded body."""
         ambient = self.ambient
         return Answered(
             response,
-            response.status_code,
-            response.headers.raw,
+            status,
+            lines,
             body,
             ambient.clock(),
             ambient.fraction(),
-            ambient.wall() if response.status_code >= 400 else 0.0,
+            ambient.wall() if status >= 400 else 0.0,
         )
 
-    def failed(self, error: BaseException, wire: Wire, response: Any = None) -> Failed[R]:
-        """The transport raised; with `response`, while its body was read."""
-        library = self.library
-        sent = wire.sent(never_connected=isinstance(error, library.PoolTimeout))
-        return Failed(
-            as_the_librarys(library, error, sent),
-            kind_of(library, error),
-            sent,
-            self.ambient.clock(),
-            self.ambient.fraction(),
-            response,
-            None if response is None else response.status_code,
-        )
+    def failed(
+        self, error: BaseException, kind: FailureKind, sent: Sent, response: R | None = None, status: int | None = None
+    ) -> Failed[R]:
+        """The library raised; with `response` and its `status`, while its body was read."""
+        return Failed(error, kind, sent, self.ambient.clock(), self.ambient.fraction(), response, status)
 
     def report(self) -> Report:
         """What is known by now."""
         return Report(self.key, tuple(self.trail))
-
-    def expect_redirect(self) -> None:
-        """Leave a mark on the request by which a redirect of it is recognised."""
-        request = self._request
-        request.extensions = {**request.extensions, _HOP: Hop(weakref.ref(request), origin_of(request.url), self.until)}
-
-
-def _until_of(request: Any, policy: RetryPolicy, now: float) -> float:
-    """The operation's deadline: its own, or that of the operation it is a redirect of.
-
-    The key goes with a redirect on the same origin only: elsewhere it names nothing, and is nobody's business.
-    """
-    until = now + policy.deadline_s
-    hop: Hop | None = request.extensions.get(_HOP)
-    if hop is None or hop.request() is request:
-        return until
-    if hop.origin != origin_of(request.url):
-        request.headers.pop(policy.header, None)
-    return min(until, hop.until)
-
-
-def origin_of(url: Any) -> tuple[str, str, int | None]:
-    """Scheme, host and port, the scheme's own port written out."""
-    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)

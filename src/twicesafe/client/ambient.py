@@ -8,28 +8,60 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
+
+_BOOTTIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+steady: Final[Callable[[], float]] = time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME)
+"""Seconds that go on while the machine sleeps, where it has such a clock: servers forget keys meanwhile, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ambient:
     """`clock` is steady, `wall` is the calendar's, both in seconds; `fraction` draws from [0, 1)."""
 
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = steady
     wall: Callable[[], float] = time.time
     fraction: Callable[[], float] = random.random
     sleep: Callable[[float], object] = time.sleep
 
 
+def _in_asyncio() -> bool:
+    """Whether whoever asks runs in a task of asyncio's. One of trio's may still have an asyncio loop for its host."""
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:
+        return False
+
+
+async def sleep(seconds: float) -> None:
+    """Let time pass, under asyncio as under trio."""
+    if _in_asyncio():
+        await asyncio.sleep(seconds)
+    else:
+        from twicesafe.client import _anyio
+
+        await _anyio.sleep(seconds)
+
+
+def limit(seconds: float) -> AbstractAsyncContextManager[Any]:
+    """Cancel what runs inside after so many seconds, under asyncio as under trio, and raise TimeoutError."""
+    if _in_asyncio():
+        return asyncio.timeout(seconds)
+    from twicesafe.client import _anyio
+
+    return _anyio.limit(seconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncAmbient:
-    """Ambient, for asyncio. `limit` cancels what runs inside it after so many seconds and raises TimeoutError."""
+    """Ambient, for asyncio and trio. `limit` cancels what runs inside after so many seconds and raises TimeoutError."""
 
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = steady
     wall: Callable[[], float] = time.time
     fraction: Callable[[], float] = random.random
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    limit: Callable[[float], AbstractAsyncContextManager[Any]] = asyncio.timeout
+    sleep: Callable[[float], Awaitable[object]] = sleep
+    limit: Callable[[float], AbstractAsyncContextManager[Any]] = limit
 
 
 REAL = Ambient()

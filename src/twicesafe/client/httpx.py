@@ -11,22 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from twicesafe.client._bodies import acollect, afreeze, collect, decoded, freeze, is_worth_reading
+from twicesafe.client._announcing import attempt_headers
+from twicesafe.client._bodies import acollect, afreeze, collect, freeze
 from twicesafe.client._drive import adrive, drive
 from twicesafe.client._library import Library, failures_of, library_of, mistakes_of
 from twicesafe.client._redirects import Way
-from twicesafe.client._underway import ATTEMPTED, CONTRACT, Underway
-from twicesafe.client._wire import AsyncWire, ClippedTimeouts, Wire
+from twicesafe.client._sending import ATTEMPTED, CONTRACT, Sending, signed
+from twicesafe.client._transports import DEFAULT, AsyncRetryTransport, RetryTransport
+from twicesafe.client._underway import carried
+from twicesafe.client._wire import AsyncWire, ClippedTimeouts, Wire, in_time_for_the_pool
 from twicesafe.client.ambient import ASYNC_REAL, REAL, Ambient, AsyncAmbient
 from twicesafe.client.budgets import OF_THIS_PROCESS, Budgets
 from twicesafe.client.intents import Intent
-from twicesafe.client.reports import sign_error, sign_response
+from twicesafe.client.reports import sign_error
+from twicesafe.client.watching import Watch
 from twicesafe.core.attempts import Answered, Failed, Send
 from twicesafe.core.contract import Contract
-from twicesafe.core.outcome import Outcome, Report, Unknown
-from twicesafe.core.problems import ATTEMPT
+from twicesafe.core.outcome import Outcome, Report
 from twicesafe.core.retry_policy import RetryPolicy
 from twicesafe.errors import ConfigurationError
 
@@ -34,15 +37,6 @@ __all__ = ["AsyncRetryTransport", "RetryTransport", "asend", "send"]
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-_DEFAULT: Final = RetryPolicy()
-_ATTEMPT_HEADER: Final = ATTEMPT.decode("ascii")
-
-if TYPE_CHECKING:
-    # To a type checker it fits wherever either library wants its own BaseTransport.
-    _Transport = Any
-else:
-    _Transport = object
 
 
 class Client(Protocol[R_co]):
@@ -64,11 +58,12 @@ def send(
     client: Client[R],
     what: Intent | Any,
     *,
-    policy: RetryPolicy = _DEFAULT,
+    policy: RetryPolicy = DEFAULT,
     deadline: timedelta | None = None,
     follow_redirects: bool | None = None,
     budgets: Budgets = OF_THIS_PROCESS,
     ambient: Ambient = REAL,
+    watch: Watch | None = None,
 ) -> Outcome[R]:
     """Send an intent, or a request that `client.build_request()` made, until its outcome is known or time is up.
 
@@ -83,13 +78,16 @@ def send(
     if isinstance(client, library.AsyncClient):
         raise ConfigurationError("this client is asynchronous: use asend()")
     policy = policy if deadline is None else policy.but(deadline=deadline)
-    template = _template(client, what, policy)
-    underway: Underway[R] = Underway(template, library, policy, budgets, ambient)
+    template, key = _template(client, what, policy)
+    underway: Sending[R] = Sending(template, policy, budgets, ambient, ambient.clock(), key=key)
+    underway.watch = watch
 
     def attempt(step: Send) -> Answered[R] | Failed[R]:
-        request, until = _copy(template, library, step, ambient), ambient.clock() + step.timeout
-        wire = Wire(request.extensions)
-        way = Way(client, template, policy.header, follow=follow_redirects)
+        request, until = _copy(template, library, underway, step.number), ambient.clock() + step.timeout
+        timeouts = request.extensions.get("timeout") or {}
+        request.extensions["timeout"] = ClippedTimeouts(timeouts, until, ambient.clock)
+        wire = Wire(request.extensions, underway.check_leaving)
+        way = Way(client, template, underway.carrier, follow=follow_redirects)
         response: Any = None
         try:
             while request is not None:
@@ -101,41 +99,45 @@ def send(
         except mistakes_of(library):
             raise
         except failures_of(library) as error:
-            return underway.failed(error, wire, response)
-        return underway.answered(response, response.content if response.status_code >= 400 else None)
+            return underway.broke(error, wire, response)
+        return underway.came(response, response.content if response.status_code >= 400 else None)
 
     try:
         if underway.contract is not Contract.NEVER:
             freeze(template, library, policy.body_limit)
-        outcome = drive(underway.decisions, attempt, ambient)
+        outcome = drive(underway, attempt, ambient)
     except BaseException as error:
         sign_error(error, underway.report())
         raise
-    return _signed(outcome, underway)
+    return signed(outcome, underway)
 
 
 async def asend(
     client: AsyncClient[R],
     what: Intent | Any,
     *,
-    policy: RetryPolicy = _DEFAULT,
+    policy: RetryPolicy = DEFAULT,
     deadline: timedelta | None = None,
     follow_redirects: bool | None = None,
     budgets: Budgets = OF_THIS_PROCESS,
     ambient: AsyncAmbient = ASYNC_REAL,
+    watch: Watch | None = None,
 ) -> Outcome[R]:
-    """`send()`, for asyncio; the deadline interrupts whatever is under way. Cancellation passes through."""
+    """`send()`, for asyncio and trio; the deadline interrupts whatever is under way. Cancellation passes through."""
     library = library_of(client)
     if not isinstance(client, library.AsyncClient):
         raise ConfigurationError("this client is synchronous: use send()")
     policy = policy if deadline is None else policy.but(deadline=deadline)
-    template = _template(client, what, policy)
-    underway: Underway[R] = Underway(template, library, policy, budgets, ambient)
+    template, key = _template(client, what, policy)
+    underway: Sending[R] = Sending(template, policy, budgets, ambient, ambient.clock(), key=key)
+    underway.watch = watch
 
     async def attempt(step: Send) -> Answered[R] | Failed[R]:
-        request = _copy(template, library, step, ambient)
-        wire = AsyncWire(request.extensions)
-        way = Way(client, template, policy.header, follow=follow_redirects)
+        request = _copy(template, library, underway, step.number)
+        timeouts = request.extensions.get("timeout") or {}
+        request.extensions["timeout"] = in_time_for_the_pool(timeouts, step.timeout)
+        wire = AsyncWire(request.extensions, underway.check_leaving)
+        way = Way(client, template, underway.carrier, follow=follow_redirects)
         response: Any = None
         try:
             async with ambient.limit(step.timeout):
@@ -148,230 +150,47 @@ async def asend(
         except mistakes_of(library):
             raise
         except failures_of(library) as error:
-            return underway.failed(error, wire, response)
-        return underway.answered(response, response.content if response.status_code >= 400 else None)
+            return underway.broke(error, wire, response)
+        return underway.came(response, response.content if response.status_code >= 400 else None)
 
     try:
         if underway.contract is not Contract.NEVER:
             await afreeze(template, library, policy.body_limit)
-        outcome = await adrive(underway.decisions, attempt, ambient)
+        outcome = await adrive(underway, attempt, ambient)
     except BaseException as error:
         sign_error(error, underway.report())
         raise
-    return _signed(outcome, underway)
+    return signed(outcome, underway)
 
 
-def _template(client: Any, what: Intent | Any, policy: RetryPolicy) -> Any:
-    """The request that all attempts are copies of."""
+def _template(client: Any, what: Intent | Any, policy: RetryPolicy) -> tuple[Any, str | None]:
+    """The request that all attempts are copies of, and the key that an intent put on it."""
     if not isinstance(what, Intent):
-        return what
-    if any(name.lower() == policy.header.lower() for name, _ in what.headers):
-        raise ConfigurationError(f"the intent's key goes into {policy.header}: give it as key=, not among the headers")
-    headers = list(what.headers)
-    if what.contract is not Contract.SAFE:
-        headers.append((policy.header, what.key))
+        return what, None
     try:
-        template = client.build_request(what.method, what.url, content=what.body or None, headers=headers)
+        template = client.build_request(what.method, what.url, content=what.body or None, headers=what.headers)
+        url = template.url
+        lines, body, said = carried(what, policy, url.netloc.decode("ascii"), url.raw_path.decode("ascii"))
+        if body is not what.body:
+            template = client.build_request(what.method, what.url, content=body, headers=what.headers)
     except Exception as error:
         sign_error(error, Report(what.key, ()))
         raise
-    template.extensions = {**template.extensions, CONTRACT: what.contract}
-    return template
+    for name, line in lines:
+        template.headers[name] = line
+    if said is not None:
+        template.extensions = {**template.extensions, CONTRACT: said}
+    return template, what.key if lines or body is not what.body else None
 
 
-def _copy(template: Any, library: Library, step: Send, ambient: Ambient | AsyncAmbient) -> Any:
+def _copy(template: Any, library: Library, underway: Sending[Any], number: int) -> Any:
     """One attempt: the template's key and bytes, with headers of its own for the client's authentication to change."""
     request = library.Request(
         template.method, template.url, headers=template.headers, stream=template.stream, extensions={}
     )
     if isinstance(template.stream, library.ByteStream):
         request.read()
-    request.headers[_ATTEMPT_HEADER] = str(step.number)
-    request.extensions = _clipped(template.extensions, step, ambient)
+    for name, line in attempt_headers(underway, number):
+        request.headers[name] = line
+    request.extensions = {**template.extensions, ATTEMPTED: number}
     return request
-
-
-def _clipped(extensions: dict[str, Any], step: Send, ambient: Ambient | AsyncAmbient) -> dict[str, Any]:
-    """A request's extensions for one attempt: time-outs clipped, other retry layers told."""
-    timeouts = ClippedTimeouts(extensions.get("timeout") or {}, ambient.clock() + step.timeout, ambient.clock)
-    return {**extensions, "timeout": timeouts, ATTEMPTED: step.number}
-
-
-def _signed(outcome: Outcome[R], underway: Underway[R]) -> Outcome[R]:
-    if outcome.response is not None:
-        sign_response(outcome.response, underway.report())
-    if isinstance(outcome, Unknown) and outcome.error is not None:
-        sign_error(outcome.error, underway.report())
-    return outcome
-
-
-# --- under a client --------------------------------------------------------------------------------------------------
-
-
-class RetryTransport(_Transport):  # type: ignore[misc]
-    """Wraps a sync transport: `Client(transport=RetryTransport(HTTPTransport()))`.
-
-    Where the last attempt was answered, that response is returned, whatever its status; where it failed, the library's
-    own exception is raised. `report_of()` finds the key and the attempts on either. What a streamed body does after its
-    head is the caller's to see.
-    """
-
-    def __init__(
-        self,
-        transport: Any,
-        policy: RetryPolicy = _DEFAULT,
-        *,
-        budgets: Budgets = OF_THIS_PROCESS,
-        ambient: Ambient = REAL,
-    ) -> None:
-        self._transport = transport
-        self._policy = policy
-        self._budgets = budgets
-        self._ambient = ambient
-
-    def handle_request(self, request: Any) -> Any:
-        """The response of the last attempt."""
-        if ATTEMPTED in request.extensions:
-            return self._transport.handle_request(request)
-        ambient, library = self._ambient, library_of(request)
-        underway: Underway[Any] = Underway(request, library, self._policy, self._budgets, ambient)
-        kept = _Kept()
-
-        def attempt(step: Send) -> Answered[Any] | Failed[Any]:
-            kept.close()
-            request.headers[_ATTEMPT_HEADER] = str(step.number)
-            request.extensions = _clipped(extensions, step, ambient)
-            kept.timeouts, wire = request.extensions["timeout"], Wire(request.extensions)
-            until = ambient.clock() + step.timeout
-            response = body = None
-            try:
-                response = self._transport.handle_request(request)
-                if is_worth_reading(response):
-                    body = decoded(response, library, collect(response, library, until, ambient.clock))
-            except mistakes_of(library):
-                raise
-            except failures_of(library) as error:
-                return underway.failed(error, wire, response)
-            kept.response = response
-            return underway.answered(response, body)
-
-        extensions = request.extensions
-        try:
-            if underway.contract is not Contract.NEVER:
-                freeze(request, library, self._policy.body_limit)
-            outcome = drive(underway.decisions, attempt, ambient)
-        except BaseException as error:
-            kept.close()
-            sign_error(error, underway.report())
-            raise
-        finally:
-            request.extensions = extensions
-        return kept.handed_over(_signed(outcome, underway), underway)
-
-    def close(self) -> None:
-        """Close the inner transport."""
-        self._transport.close()
-
-    def __enter__(self) -> RetryTransport:
-        self._transport.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._transport.__exit__(*exc)
-
-
-class AsyncRetryTransport(_Transport):  # type: ignore[misc]
-    """RetryTransport, for asyncio: `AsyncClient(transport=AsyncRetryTransport(AsyncHTTPTransport()))`."""
-
-    def __init__(
-        self,
-        transport: Any,
-        policy: RetryPolicy = _DEFAULT,
-        *,
-        budgets: Budgets = OF_THIS_PROCESS,
-        ambient: AsyncAmbient = ASYNC_REAL,
-    ) -> None:
-        self._transport = transport
-        self._policy = policy
-        self._budgets = budgets
-        self._ambient = ambient
-
-    async def handle_async_request(self, request: Any) -> Any:
-        """The response of the last attempt."""
-        if ATTEMPTED in request.extensions:
-            return await self._transport.handle_async_request(request)
-        ambient, library = self._ambient, library_of(request)
-        underway: Underway[Any] = Underway(request, library, self._policy, self._budgets, ambient)
-        kept = _Kept()
-
-        async def attempt(step: Send) -> Answered[Any] | Failed[Any]:
-            await kept.aclose()
-            request.headers[_ATTEMPT_HEADER] = str(step.number)
-            request.extensions = _clipped(extensions, step, ambient)
-            kept.timeouts, wire = request.extensions["timeout"], AsyncWire(request.extensions)
-            response = body = None
-            try:
-                async with ambient.limit(step.timeout):
-                    response = await self._transport.handle_async_request(request)
-                    if is_worth_reading(response):
-                        body = decoded(response, library, await acollect(response, library))
-            except mistakes_of(library):
-                raise
-            except failures_of(library) as error:
-                return underway.failed(error, wire, response)
-            kept.response = response
-            return underway.answered(response, body)
-
-        extensions = request.extensions
-        try:
-            if underway.contract is not Contract.NEVER:
-                await afreeze(request, library, self._policy.body_limit)
-            outcome = await adrive(underway.decisions, attempt, ambient)
-        except BaseException as error:
-            await kept.aclose()
-            sign_error(error, underway.report())
-            raise
-        finally:
-            request.extensions = extensions
-        return kept.handed_over(_signed(outcome, underway), underway)
-
-    async def aclose(self) -> None:
-        """Close the inner transport."""
-        await self._transport.aclose()
-
-    async def __aenter__(self) -> AsyncRetryTransport:
-        await self._transport.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._transport.__aexit__(*exc)
-
-
-class _Kept:
-    """The last attempt's response, which is either handed over or closed."""
-
-    __slots__ = ("response", "timeouts")
-
-    def __init__(self) -> None:
-        self.response: Any = None
-        self.timeouts: ClippedTimeouts | None = None
-
-    def close(self) -> None:
-        if self.response is not None:
-            self.response.stream.close()
-            self.response = None
-
-    async def aclose(self) -> None:
-        if self.response is not None:
-            await self.response.stream.aclose()
-            self.response = None
-
-    def handed_over(self, outcome: Outcome[Any], underway: Underway[Any]) -> Any:
-        if self.timeouts is not None:
-            self.timeouts.release()
-        if isinstance(outcome, Unknown) and outcome.error is not None:
-            raise outcome.error
-        response: Any = outcome.response
-        if 300 <= response.status_code < 400:
-            underway.expect_redirect()
-        return response

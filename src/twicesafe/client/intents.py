@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json as json_
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
@@ -15,6 +16,7 @@ from twicesafe.core.retry_policy import DEFAULT_BODY_LIMIT
 from twicesafe.errors import BodyNotRepeatableError, ConfigurationError
 
 _ABSENT: Final[Any] = object()
+_USER: Final = re.compile("//[^/]*@")
 
 Content = bytes | str | BinaryIO | Iterable[bytes]
 """What a body can be made of. A file is read from where it stands."""
@@ -33,6 +35,8 @@ class Intent:
     body: bytes
     key: str
     contract: Contract
+    chosen: bool = field(default=False, compare=False)
+    """Whether the caller said the contract. One that only follows from the method gives way to a table of routes."""
 
     @classmethod
     def new(
@@ -65,6 +69,7 @@ class Intent:
             body=body,
             key=check_key(str(uuid4()) if key is None else key, KeyRule()),
             contract=contract_of(method, (), keyed=True) if contract is None else Contract(contract),
+            chosen=contract is not None,
         )
 
     @classmethod
@@ -77,7 +82,10 @@ class Intent:
         return cls.new(method, url, key=derived_key(name, *parts), **rest)
 
     def __repr__(self) -> str:
-        return f"Intent({self.method} {self.url} key={key_hint(self.key)} {len(self.body)} bytes, {self.contract})"
+        # It lands in logs: no name and password, no query, and of the key no more than its hint.
+        hint = key_hint(self.key)
+        address = _USER.sub("//", re.split("[?#]", self.url, maxsplit=1)[0]).replace(self.key, hint)
+        return f"Intent({self.method} {address} key={hint} {len(self.body)} bytes, {self.contract})"
 
 
 def _frozen(
@@ -132,4 +140,12 @@ def body_too_large(limit: int) -> BodyNotRepeatableError:
     return BodyNotRepeatableError(
         f"the body is over {limit} bytes and has to be held in memory to be sent twice: raise body_limit, or say that "
         "the operation is never repeated (Contract.NEVER)"
+    )
+
+
+def body_half_read() -> BodyNotRepeatableError:
+    """What is raised before the first send, from what broke the reading off."""
+    return BodyNotRepeatableError(
+        "the body could not be read to its end within the first attempt, and nothing was sent: what is left of it is "
+        "another body. Read it before, or give the attempt more time (attempt_timeout)"
     )

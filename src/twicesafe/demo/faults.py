@@ -10,7 +10,7 @@ from twicesafe.demo.lanes import Lane
 
 
 class Fault(StrEnum):
-    """A switch on the page that breaks the world outside of the browser."""
+    """What breaks the world outside of the browser: switches on the page, and two that only a check throws."""
 
     SLOW = "slow"
     """The provider takes longer than the page is willing to wait."""
@@ -18,6 +18,10 @@ class Fault(StrEnum):
     """The server process is killed between the charge and the answer."""
     LOSE = "lose"
     """The answer is lost on its way back, after the charge."""
+    BUSY = "busy"
+    """The service says 429 before it has done anything."""
+    FAIL = "fail"
+    """The service says 500 after it has written the charge."""
 
 
 MOST_ARMED: Final = 1000

@@ -55,6 +55,8 @@ class Call(NamedTuple):
     shopper: str
     request_id: str
     provider_takes: float
+    busy: bool
+    fails: bool
 
 
 def shopper(cookie: Annotated[str, Header()] = "") -> str:
@@ -71,14 +73,20 @@ def call(
     demo_fault: Annotated[str, Header()] = "",
 ) -> Call:
     """What both endpoints want to know beside the order."""
-    return Call(shopper, x_request_id, SLOW if Fault.SLOW in demo_fault.split() else USUAL)
+    faults = demo_fault.split()
+    takes = SLOW if Fault.SLOW in faults else USUAL
+    return Call(shopper, x_request_id, takes, busy=Fault.BUSY in faults, fails=Fault.FAIL in faults)
 
 
 async def charge(db: Connection, order: Order, call: Call) -> Receipt:
     """Ask the provider, and write the charge to the ledger."""
+    if call.busy:
+        raise HTTPException(429, "Come back at once.", {"Retry-After": "0"})
     await asyncio.sleep(call.provider_takes)
     row = (call.shopper, str(order.cart), order.amount, call.request_id, os.getpid())
     (number,) = next(iter(await db.execute_fetchall(INSERT, row)))
+    if call.fails:
+        raise HTTPException(500, "Something failed after the charge.")
     return Receipt(charge=number, amount=order.amount)
 
 

@@ -1,6 +1,6 @@
 // A cart, and the key that is made with it. Both outlive a reload, until the outcome of paying is known.
 
-import { newKey } from "./client.js";
+import { newKey } from "./twicesafe.js";
 
 const STORED_AS = "twicesafe.cart";
 
@@ -11,13 +11,15 @@ export const OPEN = "open"; // nothing was sent
 export const SENT = "sent"; // sent, outcome not known yet
 export const SETTLED = "settled"; // every endpoint has answered
 
+const UNSENT = { body: null, sentAt: null, standing: OPEN };
+
 export class Cart {
   constructor(facts) {
     Object.assign(this, facts);
   }
 
   static create(espresso = 2) {
-    return new Cart({ id: crypto.randomUUID(), key: newKey(), espresso, moka: 1, body: null, standing: OPEN }).keep();
+    return new Cart({ id: crypto.randomUUID(), key: newKey(), espresso, moka: 1, ...UNSENT }).keep();
   }
 
   /** The cart of before the reload, or a new one. */
@@ -33,6 +35,7 @@ export class Cart {
   /** The bytes to send. Made once; from then on every attempt sends these. */
   freeze() {
     this.body ??= JSON.stringify({ cart: this.id, espresso: this.espresso, moka: this.moka });
+    this.sentAt ??= Date.now();
     return this.be(SENT);
   }
 

@@ -2,17 +2,18 @@
 
 import { Backstage } from "./backstage.js";
 import { Cart, MOST, OPEN, PRICES, SENT, SETTLED } from "./cart.js";
-import { UNKNOWN, send } from "./client.js";
 import { Lane } from "./lane.js";
 import { money } from "./money.js";
 import { tell } from "./story.js";
+import { Budgets, Intent, send } from "./twicesafe.js";
 
-const RULES = {
+const POLICY = {
   attempts: 20, // enough for a server that takes its time to come back
   attemptTimeout: 3_000, // milliseconds: less than a slow provider takes
   firstDelay: 300,
   longestDelay: 2_000,
 };
+const BUDGETS = new Budgets({ interactive: { full: 200, perSuccess: 1, perSecond: 1 } }); // broken on purpose, all day
 const FAULTS = ["lose", "slow", "kill"]; // switches that strike outside of the page
 const DOUBLE_CLICK = 120; // milliseconds between two clicks of an impatient hand
 const LOOK = 900; // milliseconds to see the cart change
@@ -52,11 +53,14 @@ function click() {
 }
 
 async function operate(lane, key, body, clicked) {
-  const operation = { url: `/${lane.name}/charges`, key, body };
-  const { name, facts: { [lane.name]: facts } } = run;
+  const headers = { "content-type": "application/json" };
+  const intent = Intent.create("POST", `/${lane.name}/charges`, { body, headers, key });
+  const { name, sentBefore, facts: { [lane.name]: facts } } = run;
   let request;
-  const outcome = await send(operation, {
-    ...RULES,
+  const outcome = await send(intent, {
+    policy: POLICY,
+    budgets: BUDGETS,
+    sentBefore,
     observe: (event) => {
       if (event.type === "sending") {
         request = `${name}.${clicked}.${event.number}`;
@@ -70,13 +74,13 @@ async function operate(lane, key, body, clicked) {
     fetch: (url, init) => fetch(url, { ...init, headers: { ...init.headers, "x-request-id": request } }),
   });
   facts.replayed ||= outcome.replayed;
-  facts.refused ||= outcome.status === 422;
+  facts.refused ||= outcome.response?.status === 422;
   facts.unknown ||= isOpen(outcome);
   return outcome;
 }
 
 /** Whether asking again may tell more. The edited cart's 422 will not change: its key names the cart before it. */
-const isOpen = ({ kind, status }) => kind === UNKNOWN && status !== 422;
+const isOpen = ({ kind, response }) => kind === "unknown" && response?.status !== 422;
 
 /** From the first click until every operation has its outcome and both servers are quiet. */
 async function play(causes) {
@@ -85,6 +89,7 @@ async function play(causes) {
   run = {
     name: crypto.randomUUID().slice(0, 8),
     causes: new Set([...causes, ...wanted]),
+    sentBefore: cart.sentAt, // what was sent before may have been done
     clicks: 0,
     early: 0, // clicks made before the faults were armed
     operations: [],

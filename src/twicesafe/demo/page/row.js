@@ -3,7 +3,7 @@
 import { make } from "./make.js";
 
 const NO_ANSWER = {
-  dropped: "No answer: connection reset",
+  network: "No answer: connection reset",
   timeout: "No answer: gave up waiting",
   killed: "No answer: server killed",
   lost: "No answer: lost on the way",

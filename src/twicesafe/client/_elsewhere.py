@@ -1,0 +1,54 @@
+"""Where a redirect may lead within one attempt, whatever library would follow it. A key never leaves its origin."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+from urllib.parse import urlsplit
+
+Origin = tuple[str, str, int | None]
+"""Scheme, host and port, the scheme's own port written out."""
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Onward(Enum):
+    """What becomes of a redirect."""
+
+    STAY = auto()
+    """It is the answer."""
+    GO = auto()
+    GO_WITHOUT_KEY = auto()
+
+
+def onward(status: int, method: str, origin: Origin, then_method: str, then_origin: Origin, *, keyed: bool) -> Onward:
+    """Whether to follow. `method` and `origin` are those of the operation, `then_...` those of the next request.
+
+    A page is not fetched instead of the effect: a 302 to a login, answered 200, is nothing done. 303 alone says that
+    the effect was had and where to look at it. And the effect itself is not carried to an origin where its key names
+    nothing.
+    """
+    if then_method != method and status != 303:
+        return Onward.STAY
+    if then_origin == origin or not keyed:
+        return Onward.GO
+    return Onward.GO_WITHOUT_KEY if then_method in ("GET", "HEAD") else Onward.STAY
+
+
+def origin_at(url: str) -> Origin:
+    """The origin of an address."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme)
+
+
+def netloc_at(url: str) -> str:
+    """Host and port of an address, without user and password, and without the scheme's own port."""
+    scheme, host, port = origin_at(url)
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None or port == _PORTS.get(scheme) else f"{host}:{port}"
+
+
+def path_at(url: str) -> str:
+    """Path and query of an address, as they go onto the wire."""
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -1,0 +1,1 @@
+../../../../js/twicesafe.js
