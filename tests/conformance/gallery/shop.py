@@ -1,0 +1,89 @@
+"""What every server of the gallery is for: a shop that takes orders and notes, and does as a request tells it.
+
+A body of JSON may say what is to go wrong: `amount` below 1 is refused, `seconds` is how long the work takes, and
+`fails` is a status that the first attempt of a `ref` is answered with, before anything is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from typing import Any, Final, NamedTuple
+
+TABLES: Final = """
+    PRAGMA synchronous = OFF;
+    CREATE TABLE IF NOT EXISTS effects (number INTEGER PRIMARY KEY, ref TEXT NOT NULL, account TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS failed (ref TEXT PRIMARY KEY);
+"""
+
+
+class Asked(NamedTuple):
+    """A request, read whole and authenticated."""
+
+    method: str
+    path: str
+    query: str
+    account: str
+    body: bytes
+
+
+class Answer(NamedTuple):
+    """What the application says."""
+
+    status: int
+    lines: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class Shop:
+    """The application. Its effects are rows of the ledger."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        database.executescript(TABLES)
+
+    async def prepare(self, asked: Asked) -> Answer | str:
+        """All of the work but its effect: a refusal, or the reference of what is to be done."""
+        if asked.method != "POST":
+            return document(405, {"title": "Only POST"}, ("Allow", "POST"))
+        if asked.path.startswith("/notes/"):
+            return asked.path.removeprefix("/notes/")
+        if asked.path != "/orders":
+            return document(404, {"title": "Nothing is here"})
+        try:
+            order = json.loads(asked.body)
+            ref, amount = str(order["ref"]), int(order["amount"])
+        except (ValueError, KeyError, TypeError):
+            return document(400, {"title": "An order has a ref and an amount"})
+        await asyncio.sleep(float(order.get("seconds", 0.0)))
+        if amount < 1:
+            return document(422, {"title": "The amount has to be at least 1"})
+        if "fails" in order and self._first(ref):
+            return document(int(order["fails"]), {"title": "Come back later"}, ("Retry-After", "0"))
+        return ref
+
+    def perform(self, asked: Asked, ref: str) -> Answer:
+        """The effect, in the transaction that is open; what is answered for it."""
+        done = self._database.execute("INSERT INTO effects (ref, account) VALUES (?, ?)", (ref, asked.account))
+        lines = (
+            ("Location", f"/orders/{done.lastrowid}"),
+            ("ETag", f'"{done.lastrowid}"'),
+            ("Link", "</terms>; rel=terms"),
+        )
+        return document(201, {"number": done.lastrowid, "ref": ref}, *lines, ("Link", "</shop>; rel=up"))
+
+    def effects(self, ref: str) -> int:
+        """How often the work of a reference was done."""
+        counted = self._database.execute("SELECT count(*) FROM effects WHERE ref = ?", (ref,)).fetchone()
+        return int(counted[0])
+
+    def _first(self, ref: str) -> bool:
+        with self._database:
+            return self._database.execute("INSERT OR IGNORE INTO failed VALUES (?)", (ref,)).rowcount == 1
+
+
+def document(status: int, members: dict[str, Any], *lines: tuple[str, str]) -> Answer:
+    """An answer in JSON: a problem from 400 on."""
+    kind = "application/problem+json" if status >= 400 else "application/json"
+    return Answer(status, (("Content-Type", kind), *lines), json.dumps(members).encode())
