@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
-from twicesafe.stores.contract import Session, SettlesStale, Store, Swept, Transaction
+from twicesafe.stores.contract import Outstanding, Resumes, Session, SettlesStale, Store, Swept, Transaction
 
 T = TypeVar("T")
 
@@ -52,6 +52,9 @@ class _InThreads:
 
     async def hold(self, own: Ownership) -> None:
         await self.run(self._session.hold, own)
+
+    async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None:
+        await self.run(cast("Resumes", self._session).advance, own, seen, point, data)
 
 
 class TransactionInThread(_InThreads):
@@ -113,6 +116,12 @@ class StoreInThreads(_InThreads):
 
     async def settle_stale(self, look_at: int = 20_000) -> Swept:
         return await self.run(cast("SettlesStale", self._store).settle_stale, look_at)
+
+    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        return await self.run(cast("Resumes", self._store).reopen, digest, epoch, seen, point, data)
+
+    async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
+        return await self.run(cast("Resumes", self._store).outstanding, after, look_at)
 
     async def check_schema(self) -> None:
         await self.run(self._store.check_schema)
