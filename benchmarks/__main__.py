@@ -10,7 +10,19 @@ import sys
 
 from benchmarks.measure import Row, table
 
-NAMES = ("asgi", "postgresql", "drivers", "redis", "retention")
+NAMES = (
+    "asgi",
+    "fastapi",
+    "postgresql",
+    "drivers",
+    "blocking",
+    "redis",
+    "phases",
+    "recovery",
+    "retention",
+    "outbox",
+    "client",
+)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 import twicesafe as package
-from tests.cli.running import command, twicesafe
+from tests.cli.running import command, twicesafe, twicesafe_within
 
 COMMANDS = (("demo",), ("storm",), ("schema", "apply"), ("schema", "print"), ("stores", "check"))
 
@@ -19,7 +19,7 @@ COMMANDS = (("demo",), ("storm",), ("schema", "apply"), ("schema", "print"), ("s
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_teaches_by_example(command: tuple[str, ...]) -> None:
     """House: each command's help shows how it is called and what its exit status means."""
-    ran = twicesafe(*command, "--help")
+    ran = twicesafe_within(*command, "--help")
     assert ran.status == 0
     assert f"twicesafe {' '.join(command)}" in ran.out.partition("Examples:")[2]
     assert "Exit status:" in ran.out
@@ -45,7 +45,7 @@ def test_version() -> None:
 )
 def test_a_wrong_option_is_refused_before_anything_is_done(wrong: tuple[str, ...]) -> None:
     """House: what cannot be asked for ends with status 2 and an explanation."""
-    ran = twicesafe(*wrong)
+    ran = twicesafe_within(*wrong)
     assert ran.status == 2
     assert "Error" in ran.err or "Usage" in ran.err
 
@@ -67,7 +67,7 @@ def test_a_wrong_option_is_refused_before_anything_is_done(wrong: tuple[str, ...
 )
 def test_an_error_is_one_line_without_the_password(arguments: tuple[str, ...]) -> None:
     """R22: a store that is unknown or out of reach is said so in one line, with status 2 and without its password."""
-    ran = twicesafe(*arguments)
+    ran = twicesafe_within(*arguments)
     assert (ran.status, ran.out) == (2, "")
     *progress, line = ran.err.splitlines()
     assert line.startswith("twicesafe: ")

@@ -6,11 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from twicesafe.storm.errors import StormError
-from twicesafe.storm.fleet import Fleet
+from twicesafe.storm.fleet import Fleet, preload
+
+
+@pytest.fixture(scope="module", autouse=True)
+def preloaded() -> None:
+    """What the servers work with is imported once."""
+    preload("server")
 
 
 def with_fleet(folder: Path, act: Callable[[Fleet], Awaitable[None]], *, naive: bool = True) -> None:
@@ -18,7 +25,7 @@ def with_fleet(folder: Path, act: Callable[[Fleet], Awaitable[None]], *, naive: 
 
     async def run() -> None:
         url = f"sqlite:///{folder}/ledger.sqlite3"
-        settings = {"store": url, "ledger": url, "naive": naive, "slow": 0.0}
+        settings = {"store": url, "ledger": url, "naive": naive, "slow": 0.0, "provider": None, "events": None}
         fleet = Fleet(2, settings, folder / "servers.log", struck=lambda key: None)
         try:
             async with asyncio.timeout(60):
@@ -59,13 +66,13 @@ def test_a_server_that_has_just_died_is_waited_for(tmp_path: Path) -> None:
     async def run() -> None:
         fleet = Fleet(1, {}, tmp_path / "servers.log", struck=lambda key: None)
         server = fleet._servers[0]
-        server.port, server.process = 1, SimpleNamespace(returncode=-9)
+        server.port, server.process = 1, cast("Any", SimpleNamespace(exitcode=-9))
         killing, picking = asyncio.create_task(fleet.kill(0)), asyncio.create_task(fleet.pick())
         for _ in range(5):
             await asyncio.sleep(0)
         assert not killing.done() and not picking.done()
         killing.cancel()
-        server.process = SimpleNamespace(returncode=None)
+        server.process = cast("Any", SimpleNamespace(exitcode=None))
         await fleet._tell()
         assert await picking == 1
 
@@ -77,7 +84,8 @@ def test_all_servers_end_and_start_together(tmp_path: Path) -> None:
 
     async def act(fleet: Fleet) -> None:
         before = {await fleet.pick() for _ in range(4)}
-        await fleet.restart_all()
+        await fleet.down()
+        fleet.up()
         for port in before:
             with pytest.raises(ConnectionRefusedError):
                 await answer(port)

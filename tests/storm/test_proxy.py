@@ -20,6 +20,8 @@ REQUEST = (
 ANSWER = b"HTTP/1.1 201 Created\r\nContent-Length: 40\r\nConnection: close\r\n\r\n" + b"p" * 40
 REFUSAL = b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
+FAILURE = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
 
 class Backend:
     """A server that keeps what it received and answers with `answers`, in order; the last one again and again."""
@@ -202,6 +204,20 @@ def test_a_slow_handler_counts_when_its_client_gave_up() -> None:
         assert b"storm-fault" not in backend.received[1]
 
     through((ANSWER,), (Fault.SLOW_HANDLER,), act)
+
+
+def test_a_handler_that_is_to_fail_is_told_so_until_it_did() -> None:
+    """R42: a failing handler is counted when a server error came of it; a success means that it met no handler."""
+
+    async def act(proxy: FaultProxy, backend: Backend) -> None:
+        assert await attempt(proxy) == ANSWER
+        assert await attempt(proxy) == FAILURE
+        assert await counted(proxy) == {Fault.HANDLER_FAILS: 1}
+        assert [b"storm-fault: handler_fails" in request for request in backend.received] == [True, True]
+        assert await attempt(proxy) == ANSWER
+        assert b"storm-fault" not in backend.received[2]
+
+    through((ANSWER, FAILURE, ANSWER), (Fault.HANDLER_FAILS,), act)
 
 
 def test_an_armed_kill_is_ordered_until_the_server_reports_it() -> None:

@@ -144,12 +144,12 @@ def test_an_interrupted_storm_leaves_nobody_behind(store: str, number: signal.Si
         text=True,
     ) as process:
         try:
-            started = _descendants_once_there_are(PROCESSES[store], process)
+            started = descendants_once_there_are(PROCESSES[store], process)
             process.send_signal(number)
             out, err = process.communicate(timeout=30)
         finally:
             process.kill()
-    assert _alive(started) == set()
+    assert alive(started) == set()
     assert (process.returncode, out) == (status, "")
     assert "Traceback" not in err
 
@@ -165,30 +165,30 @@ def test_a_storm_that_is_killed_leaves_nobody_behind() -> None:
             env={**os.environ, "TMPDIR": folder},
         ) as process:
             try:
-                started = _descendants_once_there_are(10, process)
+                started = descendants_once_there_are(10, process)
             finally:
                 process.kill()
         for _ in range(300):
-            left = _alive(started)
+            left = alive(started)
             if not left:
                 break
-            _moment()
+            moment()
         assert left == set()
         assert list(Path(folder).glob("twicesafe-postgresql-*")) == []
 
 
-def _descendants_once_there_are(enough: int, process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> set[int]:
+def descendants_once_there_are(enough: int, process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> set[int]:
     """The processes below `process`, as soon as there are that many."""
     for _ in range(600):
         found = _descendants(process.pid)
         if len(found) >= enough:
             return found
         assert process.poll() is None, "the storm ended before it was interrupted"
-        _moment()
+        moment()
     raise AssertionError(f"the storm has started only {found}")
 
 
-def _moment() -> None:
+def moment() -> None:
     """A tenth of a second, for processes to start or end in: nothing else tells of it."""
     threading.Event().wait(0.1)
 
@@ -201,7 +201,7 @@ def _descendants(root: int) -> set[int]:
     return found - {root}
 
 
-def _alive(pids: set[int]) -> set[int]:
+def alive(pids: set[int]) -> set[int]:
     """Which of `pids` still run. One that ended and that nobody has asked about yet does not."""
     return {pid for pid, _, state in _processes() if pid in pids and not state.startswith("Z")}
 

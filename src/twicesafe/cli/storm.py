@@ -7,7 +7,8 @@ import json
 import secrets
 import sys
 import time
-from typing import Annotated, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
 
 from twicesafe.cli.terminal import (
     DAMAGE,
@@ -21,9 +22,11 @@ from twicesafe.cli.terminal import (
     typer,
     until_interrupted,
 )
-from twicesafe.storm.census import Report
 from twicesafe.storm.plan import KILL_POINTS
 from twicesafe.storm.settings import Settings, Standing
+
+if TYPE_CHECKING:
+    from twicesafe.storm.run import Outcome
 
 EPILOG: Final = """
 
@@ -35,17 +38,29 @@ Examples:
   twicesafe storm --store mysql --intents 2000       on a private MariaDB server
   twicesafe storm --store redis --intents 2000       on a private Redis server, with a ledger that is called
   twicesafe storm --store postgresql://app@host/db   on your server, which is not restarted
+  twicesafe storm --operation resumable --provider-faults --store postgresql --intents 1000
+                                                     a provider is called and breaks as well; workers go on
+  twicesafe storm --with-outbox --store postgresql --intents 1000
+                                                     each payment leaves an event, which relays bring to a consumer
   twicesafe storm --json | jq .faults                for machines
 
 The seed decides what breaks, and is printed; when exactly it breaks is the machine's affair.
 
 \b
 Exit status:
-  0         one effect per intent, nothing lost, nothing stuck
+  0         one effect per intent, nothing lost, nothing stuck; with a provider nothing left unknown either, and
+            with an outbox one event at the consumer
   1         duplicates, losses or stuck keys, as there will be with --naive
   2         it could not be run; one line on standard error says why
   130, 143  interrupted; every process it started has been ended
 """
+
+
+class Kind(StrEnum):
+    """What a payment is."""
+
+    PAYMENT = "payment"
+    RESUMABLE = "resumable"
 
 
 def storm(
@@ -59,6 +74,15 @@ def storm(
     intents: Annotated[int, typer.Option(min=1, help="How many payments are wanted.")] = 300,
     seed: Annotated[int | None, typer.Option(help="Repeat the faults of an earlier storm. Random by default.")] = None,
     naive: Annotated[bool, typer.Option("--naive", help="The same faults, without twicesafe.")] = False,
+    operation: Annotated[
+        Kind, typer.Option(help="`payment`: one transaction. `resumable`: three, and two calls to a payment provider.")
+    ] = Kind.PAYMENT,
+    provider_faults: Annotated[
+        bool, typer.Option("--provider-faults", help="The provider breaks too. Needs `--operation resumable`.")
+    ] = False,
+    with_outbox: Annotated[
+        bool, typer.Option("--with-outbox", help="Each payment adds an event to the outbox. Not on Redis.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and no progress.")] = False,
     servers: Annotated[int, typer.Option(min=1, max=64, help="Server processes.")] = 3,
     clients: Annotated[int, typer.Option(min=1, max=2000, help="Clients that pay at the same time.")] = 200,
@@ -69,17 +93,30 @@ def storm(
     the commit, connections reset, requests sent twice at once and answers delayed beyond the time-out; servers are
     killed with SIGKILL, some right after the claim, the effect or the commit; the database is restarted and crashed.
 
+    With `--operation resumable` a payment takes several steps, between which it calls a payment provider twice: a
+    process with a ledger of its own, which remembers keys for 10 s only. Workers go on with what breaks off and ask the
+    provider about what is unknown; they and the provider are killed as well. With `--provider-faults` it also drops
+    answers after the charge, fails before and after it, is slow, refuses, resets, and kills itself.
+
+    With `--with-outbox` each payment's transaction also adds an event to the outbox, which two relays bring by webhooks
+    to a consumer, a process with a database and an inbox of its own. Relays and the consumer are killed as well, some
+    right after an event was acknowledged, handled or committed; the consumer fails, and its answers get lost.
+
     \b
-    effects     rows in the ledger
-    duplicates  rows beyond one per intent
-    lost        intents without a row, or whose client was told of a payment that is not there
-    unknown     intents whose client never learned the outcome
-    stuck       keys that still answer "in progress" or "unknown" when all is calm again
+    effects     rows in the ledger; with a provider, its charges
+    duplicates  rows beyond one per intent, in any ledger, the consumer's among them
+    lost        intents without a row in some ledger, or whose client was told of a payment that is not there
+    unknown     intents whose client never learned the outcome, or that nobody has settled
+    stuck       keys that still answer "in progress" or "unknown" when all is calm again, and events not delivered
     """
     with needing("storm"):
         from twicesafe.storm.run import run
     chosen = secrets.randbelow(1_000_000) if seed is None else seed
-    settings = Settings(store=store, intents=intents, seed=chosen, naive=naive, servers=servers, clients=clients)
+    settings = Settings(
+        store=store, intents=intents, seed=chosen, naive=naive, servers=servers, clients=clients,
+        stepwise=operation is Kind.RESUMABLE, provider_faults=provider_faults,
+        with_outbox=with_outbox,
+    )  # fmt: skip
     standing = Standing(total=intents)
     aside = Console(stderr=True, highlight=False, soft_wrap=True)
     if as_json:
@@ -93,8 +130,8 @@ def storm(
     if as_json:
         sys.stdout.write(json.dumps(report.as_dict()) + "\n")
     else:
-        _show(report, naive=naive)
-    if not report.clean:
+        _show(outcome, naive=naive)
+    if not outcome.clean:
         raise typer.Exit(DAMAGE)
 
 
@@ -126,11 +163,19 @@ _FAULT_NAMES: Final = {
     "sigkill_after_claim": "  after the claim",
     "sigkill_after_effect": "  after the effect",
     "sigkill_after_commit": "  after the commit",
+    "sigkill_before_send": "  before a call",
+    "sigkill_after_send": "  after a call",
+    "sigkill_worker": "SIGKILL of a worker",
+    "sigkill_provider": "SIGKILL of the provider",
+    "sigkill_consumer": "SIGKILL of the consumer",
+    "sigkill_relay": "SIGKILL of a relay",
+    "sigkill_after_delivery": "  after a delivery",
 }
 
 
-def _show(report: Report, *, naive: bool) -> None:
+def _show(outcome: Outcome, *, naive: bool) -> None:
     """The table, and what it comes to."""
+    report = outcome.report
     console = Console(highlight=False)
     console.print(f"{report.store}, seed {report.seed}, {report.seconds:.1f} s", soft_wrap=True, markup=False)
     table = Table(show_header=False)
@@ -146,11 +191,11 @@ def _show(report: Report, *, naive: bool) -> None:
         bad = name != "effects" and count
         table.add_row(name, str(count), style="bold red" if bad else "bold")
     console.print(table)
-    if report.clean:
+    if outcome.clean:
         console.print("[green]One effect per intent.[/]")
     else:
         without = " without twicesafe" if naive else ""
         console.print(
             f"[red]{report.intents} intents, {report.effects} effects{without}: "
-            f"{report.duplicates} duplicates, {report.lost} lost, {report.stuck} stuck.[/]"
+            f"{report.duplicates} duplicates, {report.lost} lost, {report.unknown} unknown, {report.stuck} stuck.[/]"
         )

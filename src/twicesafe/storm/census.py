@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+Ledger: TypeAlias = Mapping[int, Sequence[str]]
+"""Numbers by intent."""
 
 
 class Ending(StrEnum):
@@ -68,20 +71,37 @@ class Findings(NamedTuple):
     stuck: int
 
 
-def take(ledger: Mapping[int, Sequence[str]], told: Sequence[Told]) -> Findings:
-    """Compare `ledger`, payment numbers by intent, with what the clients of intents 0, 1, 2 ... were told.
+def take(books: Sequence[Sequence[Ledger]], told: Sequence[Told]) -> Findings:
+    """Compare what is written with what the clients of intents 0, 1, 2 ... were told.
 
-    A duplicate is every row beyond an intent's first. Lost: a client was told of a payment that is not in the ledger,
-    or there is no row although it kept asking. Unknown: it did not learn the outcome, or was told a wrong one.
+    Each of `books` is one ledger, or several that have to hold the same numbers. The first is about the payments that
+    clients are told of, and its first ledger counts the effects.
+
+    A duplicate is every row beyond an intent's first in a ledger. Lost: a client was told of a payment that is not
+    everywhere in the first book, or there is no row although it kept asking, or two ledgers of a book disagree.
+    Unknown: it did not learn the outcome, or was told a wrong one.
     """
-    rows = [set(ledger.get(number, ())) for number in range(len(told))]
-    effects = sum(len(payments) for payments in ledger.values())
+    ledgers = [ledger for book in books for ledger in book]
+    payments = [set(books[0][0].get(number, ())) for number in range(len(told))]
     return Findings(
-        effects=effects,
-        duplicates=effects - sum(1 for payments in ledger.values() if payments),
-        lost=sum(1 for row, one in zip(rows, told, strict=True) if not row or not one.payments <= row),
-        unknown=sum(1 for row, one in zip(rows, told, strict=True) if _did_not_learn(row, one)),
+        effects=_rows(books[0][0]),
+        duplicates=sum(_rows(ledger) - sum(1 for numbers in ledger.values() if numbers) for ledger in ledgers),
+        lost=sum(1 for number, one in enumerate(told) if _is_lost(books, number, one)),
+        unknown=sum(1 for row, one in zip(payments, told, strict=True) if _did_not_learn(row, one)),
         stuck=sum(1 for one in told if one.ending is Ending.STUCK),
+    )
+
+
+def _rows(ledger: Ledger) -> int:
+    return sum(len(numbers) for numbers in ledger.values())
+
+
+def _is_lost(books: Sequence[Sequence[Ledger]], intent: int, told: Told) -> bool:
+    written = [[set(ledger.get(intent, ())) for ledger in book] for book in books]
+    return (
+        not all(numbers for book in written for numbers in book)
+        or not all(told.payments <= numbers for numbers in written[0])
+        or any(numbers != book[0] for book in written for numbers in book)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import httpx2
@@ -13,7 +13,7 @@ from twicesafe.client import Budgets, BudgetSize, Rejected, RetryPolicy, Succeed
 from twicesafe.client import Intent as Sending
 from twicesafe.client.httpx import asend
 from twicesafe.storm.census import Ending, Told
-from twicesafe.storm.payments import ACCOUNT_HEADER
+from twicesafe.storm.http import ACCOUNT_HEADER
 from twicesafe.storm.plan import Intent
 
 PATIENT: Final = timedelta(seconds=10)
@@ -48,9 +48,7 @@ class Clients:
         self._intents: dict[int, Sending] = {}
         self._budgets = Budgets(_UNBOUNDED)
         unlimited = httpx2.Limits(max_connections=None)
-        self._pools = [
-            httpx2.AsyncClient(limits=unlimited, timeout=None, trust_env=False, verify=False) for _ in range(_POOLS)
-        ]
+        self._pools = [plain_client(limits=unlimited, timeout=None) for _ in range(_POOLS)]
 
     async def __aenter__(self) -> Clients:
         return self
@@ -65,7 +63,10 @@ class Clients:
 
     async def pay(self, intent: Intent, deadline: timedelta) -> Told:
         """Ask for `intent`, in as many copies as planned, until each has its answer or `deadline` is over."""
-        policy = _POLICY.but(deadline=deadline, attempt_timeout=IMPATIENT if intent.impatient else PATIENT)
+        patience = IMPATIENT if intent.impatient else PATIENT
+        policy = _POLICY.but(deadline=deadline, attempt_timeout=patience)
+        if intent.abandoned:
+            policy = policy.but(attempts=1, in_progress=0)
         told = await asyncio.gather(*(self._ask(intent, policy) for _ in range(intent.copies)))
         knows = min(told, key=lambda one: _WORTH[one.ending])
         return Told(knows.ending, frozenset().union(*(one.payments for one in told)))
@@ -97,3 +98,8 @@ class Clients:
 
 _WORTH: Final = {ending: worth for worth, ending in enumerate(Ending)}
 """Which of several clients with one intent knows most."""
+
+
+def plain_client(**options: Any) -> httpx2.AsyncClient:
+    """One for this machine. It reads no certificates, which takes longer than some of a storm's processes live."""
+    return httpx2.AsyncClient(trust_env=False, verify=False, **options)

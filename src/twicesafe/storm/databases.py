@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from twicesafe.errors import ConfigurationError
-from twicesafe.stores.postgresql import DEFAULT_POOL_SIZE, without_password
-from twicesafe.storm.fleet import Fleet
+from twicesafe.stores.connecting import DEFAULT_POOL_SIZE, without_password
 from twicesafe.storm.ledger import Ledger
 from twicesafe.storm.ledger_downstream import DownstreamLedger
 from twicesafe.storm.ledger_sqlite import SqliteLedger
 from twicesafe.storm.mariadb import PrivateMariaDB
 from twicesafe.storm.postgresql import PrivatePostgreSQL
 from twicesafe.storm.redis import DURABLE, PrivateRedis
+
+
+class Company(Protocol):
+    """All processes that have the database open."""
+
+    async def restart_all(self) -> None:
+        """End all at once, and when the last is gone start them again."""
 
 
 class Database(Protocol):
@@ -35,7 +41,7 @@ class Database(Protocol):
     def remarks(self) -> tuple[str, ...]:
         """What a reader of the report should know."""
 
-    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: FBT001 - two ways to go down
+    async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: FBT001 - two ways to go down
         """Restart it under its users, in good order or out of a crash; False where that cannot be done."""
 
 
@@ -47,11 +53,11 @@ class SqliteFile:
         self.url = f"sqlite:///{file}"
         self.remarks = ()
 
-    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: FBT001
+    async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: FBT001
         if crash:
             # What would crash are its users, and they do: that is what SIGKILL stands for.
             return False
-        await fleet.restart_all()
+        await company.restart_all()
         return True
 
 
@@ -64,7 +70,7 @@ class OwnPostgreSQL:
         self.remarks = ()
         self._server = server
 
-    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the fleet has to cope
+    async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the company has to cope
         await asyncio.to_thread(self._server.restart, "immediate" if crash else "fast")
         return True
 
@@ -78,7 +84,7 @@ class OwnMariaDB:
         self.remarks = ("the server is a MariaDB",)
         self._server = server
 
-    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the fleet has to cope
+    async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the company has to cope
         await asyncio.to_thread(self._server.restart, "crash" if crash else "fast")
         return True
 
@@ -91,7 +97,7 @@ class GivenServer:
         self.url = url
         self.remarks = (f"the database was not restarted: {self.name} is not the storm's to restart",)
 
-    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001
+    async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001
         return False
 
 
@@ -106,7 +112,7 @@ class OwnRedis:
         self.remarks = (KEYED,)
         self._server = server
 
-    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the fleet has to cope
+    async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the company has to cope
         await asyncio.to_thread(partial(self._server.restart, crash=crash))
         return True
 
@@ -120,7 +126,7 @@ class GivenRedis:
         self.ledger = f"downstream:///{folder / 'ledger.sqlite3'}"
         self.remarks = (KEYED, f"the server was not restarted: {self.name} is not the storm's to restart")
 
-    async def restart(self, fleet: Fleet, crash: bool, /) -> bool:  # noqa: ARG002, FBT001
+    async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001
         return False
 
 

@@ -1,30 +1,37 @@
-"""The server processes: started, watched, killed by process id, started again, and all ended with the storm.
+"""Processes of one kind: started, watched, killed by process id, started again, and all ended with the storm.
 
-A server is this Python running `twicesafe.storm.server`. It is told what to do in one line of JSON on its standard
-input (a database URL holds a password, and command lines are public). On its standard output it says `ready PORT`, and
-`dying POINT KEY` before it kills itself as it was armed to. It ends when its standard input does: it cannot outlive the
-storm, not even one that is killed itself.
+One runs `work` of `twicesafe.storm.server`, or of another of the storm's modules. It is forked from a server that has
+imported it already: a new interpreter needs longer for that, on a busy machine, than some of them live. On a line to
+the storm it says `ready PORT`, `dying POINT KEY` before it kills itself as it was armed to, and `noted WHAT` of what is
+to be counted. It ends when the line does: it cannot outlive the storm, not even one that is killed itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
+import multiprocessing
 import signal
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
 
 from twicesafe.storm.errors import StormError
+from twicesafe.storm.started import live
 
-START_TIMEOUT: Final = 30.0
+START_TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 6.0
 """Longer than a server takes to finish what it is doing."""
 _FAILED_STARTS: Final = 5
 """A server that ends this often before it was ever ready will not start."""
+
+_SHARED: Final = ("twicesafe.storm.", "twicesafe.stores.", "twicesafe.cli")
+"""Of these a process of the storm's has what the storm has. The command line is where multiprocessing begins each."""
+
+_CONTEXT: Final = multiprocessing.get_context("forkserver")
 
 
 class Server:
@@ -34,7 +41,7 @@ class Server:
         self.name = name
         self.port: int | None = None
         """Where it listens; None while it is not ready."""
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: ForkServerProcess | None = None
         self.ended = asyncio.Event()
         """Set while no process runs in this slot."""
         self.ended.set()
@@ -46,22 +53,35 @@ class Server:
     @property
     def ready(self) -> bool:
         """Whether it serves. A process may have ended a moment before its slot hears of it."""
-        return self.port is not None and self.process is not None and self.process.returncode is None
+        return self.port is not None and self.process is not None and self.process.exitcode is None
 
 
 class Fleet:
     """`size` servers, each started again whenever it ends, until `close`.
 
-    `settings` is what every server is told. `deaths` counts the processes that SIGKILL ended, and at which armed point
-    where they announced one; what is counted is what the operating system reported, not what was ordered. `struck` is
-    told the key of the request at which an armed server announces its death.
+    `told` is what every server is told. `deaths` counts the processes that SIGKILL ended, under the name `death`,
+    and at which armed point where they announced one; what is counted is what the operating system reported, not what
+    was ordered. `struck` is told the key of the request at which an armed server announces its death.
     """
 
-    def __init__(self, size: int, settings: dict[str, Any], log: Path, struck: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        told: dict[str, Any],
+        log: Path,
+        struck: Callable[[str], None] = lambda _key: None,
+        *,
+        kind: str = "server",
+        death: str = "sigkill",
+    ) -> None:
         self.deaths: Counter[str] = Counter()
+        self.noted: Counter[str] = Counter()
+        """What they said is to be counted."""
+        self._module = _module(kind)
+        self._death = death
         self._struck = struck
-        self._settings = json.dumps(settings).encode() + b"\n"
-        self._servers = [Server(f"server {number}") for number in range(1, size + 1)]
+        self._told = told
+        self._servers = [Server(f"{kind} {number}") for number in range(1, size + 1)]
         self._log = log
         self._keepers: list[asyncio.Task[None]] = []
         self._open = asyncio.Event()
@@ -104,17 +124,19 @@ class Fleet:
                     if not server.announced:
                         return
 
-    async def restart_all(self) -> None:
-        """End all servers at once, and when the last is gone start them again."""
+    async def down(self) -> None:
+        """End all servers at once, until `up`."""
         self._open.clear()
         await asyncio.gather(*(self._end(server) for server in self._servers))
+
+    def up(self) -> None:
+        """Start them again."""
         self._open.set()
 
     async def close(self) -> None:
         """End all servers, and with SIGKILL those that do not. Safe to call twice."""
-        self._open.clear()
         try:
-            await asyncio.gather(*(self._end(server) for server in self._servers))
+            await self.down()
         finally:
             for keeper in self._keepers:
                 keeper.cancel()
@@ -137,24 +159,22 @@ class Fleet:
 
     async def _run(self, server: Server) -> bool:
         """One life of a server, from start to death; whether it was ever ready."""
-        with self._log.open("ab") as log:
-            process = server.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "twicesafe.storm.server"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        lines, line_end = await asyncio.open_unix_connection(sock=ours)
+        with theirs:
+            life = (self._module, self._told, str(self._log), theirs)
+            process = _CONTEXT.Process(target=live, args=life, daemon=True)
+            process.start()
+        server.process = process
         server.ended.clear()
         server.stopping = False
         server.announced = ""
-        assert process.stdin is not None and process.stdout is not None
+        dead = asyncio.Event()
+        loop.add_reader(process.sentinel, dead.set)
         ready = False
         try:
-            with contextlib.suppress(ConnectionError):
-                process.stdin.write(self._settings)
-                await process.stdin.drain()
-            async for line in process.stdout:
+            async for line in lines:
                 word, _, rest = line.decode().strip().partition(" ")
                 if word == "ready":
                     ready = True
@@ -163,34 +183,34 @@ class Fleet:
                 elif word == "dying":
                     server.announced, _, key = rest.partition(" ")
                     self._struck(key)
-            await process.wait()
+                elif word == "noted":
+                    self.noted[rest] += 1
+            await dead.wait()
         finally:
             server.port = None
-            if process.returncode is None:
+            loop.remove_reader(process.sentinel)
+            if not dead.is_set():
                 process.kill()
-                await process.wait()
-            process.stdin.close()
+            process.join()
+            line_end.close()
             server.ended.set()
-        if process.returncode == -signal.SIGKILL and (server.announced or not server.stopping):
-            self.deaths["sigkill"] += 1
+        if process.exitcode == -signal.SIGKILL and (server.announced or not server.stopping):
+            self.deaths[self._death] += 1
             if server.announced:
                 self.deaths[server.announced] += 1
         return ready
 
     async def _end(self, server: Server) -> None:
-        process = server.process
-        if process is None or process.returncode is not None:
+        if server.process is None or server.ended.is_set():
             return
         server.port = None
         server.stopping = True
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+        server.process.terminate()
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 await server.ended.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            server.process.kill()
             await server.ended.wait()
 
     async def _any_ready(self) -> None:
@@ -209,3 +229,19 @@ class Fleet:
 
     def _last_words(self) -> str:
         return self._log.read_text(errors="replace").strip()[-600:] or "it left no log"
+
+
+def preload(*kinds: str) -> None:
+    """Start the server that forks; returns when it has imported what these kinds of processes work with.
+
+    Beside their own modules it is what this process has of them, with the drivers of its databases.
+    """
+    mine = [name for name in sys.modules if name.startswith(_SHARED)]
+    _CONTEXT.set_forkserver_preload([*mine, *map(_module, kinds)])
+    first = _CONTEXT.Process(target=int)
+    first.start()
+    first.join()
+
+
+def _module(kind: str) -> str:
+    return f"twicesafe.storm.{kind}"

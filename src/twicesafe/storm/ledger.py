@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol
 
 TABLE: Final = """
@@ -38,6 +38,9 @@ class Ledger(Protocol):
 
     async def write(self, connection: Any, number: str, payment: Payment) -> None:
         """One row, in the transaction that `connection` is in."""
+
+    def errors(self) -> AbstractContextManager[None]:
+        """For what else is written in the transaction: errors of its database raise StoreUnavailableError."""
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """A transaction without twicesafe: a connection to `write` on, committed at the end of the block."""

@@ -10,8 +10,8 @@ import asyncmy
 from asyncmy.errors import MySQLError
 
 from twicesafe.errors import StoreUnavailableError
+from twicesafe.stores.connecting import without_password
 from twicesafe.stores.mysql import address, settings_of
-from twicesafe.stores.postgresql import without_password
 from twicesafe.storm.ledger import Payment, by_intent
 
 CONNECTIONS: Final = 10
@@ -50,13 +50,13 @@ class MysqlLedger:
         await self._rows(TABLE)
 
     async def write(self, connection: Any, number: str, payment: Payment) -> None:
-        with self._errors():
+        with self.errors():
             cursor = connection.cursor()
             await cursor.execute("INSERT INTO storm_payments VALUES (%s, %s, %s, %s, %s)", (number, *payment))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
-        with self._errors():
+        with self.errors():
             async with self._pool.acquire() as connection:
                 await connection.begin()
                 try:
@@ -70,14 +70,14 @@ class MysqlLedger:
         return by_intent(await self._rows("SELECT intent, number FROM storm_payments WHERE run = %s", run))
 
     async def _rows(self, query: str, *parameters: str) -> Any:
-        with self._errors():
+        with self.errors():
             async with self._pool.acquire() as connection:
                 cursor = connection.cursor()
                 await cursor.execute(query, parameters or None)
                 return await cursor.fetchall() if cursor.description else ()
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         """As the storm knows them."""
         try:
             yield

@@ -9,7 +9,7 @@ from typing import Any, Final
 import asyncpg
 
 from twicesafe.errors import StoreUnavailableError
-from twicesafe.stores.postgresql import without_password
+from twicesafe.stores.connecting import without_password
 from twicesafe.storm.ledger import TABLE, Payment, by_intent
 
 CONNECTIONS: Final = 10
@@ -31,28 +31,28 @@ class PostgresqlLedger:
         await self._pool.close()
 
     async def create(self) -> None:
-        with self._errors():
+        with self.errors():
             async with self._pool.acquire() as connection:
                 await connection.execute(TABLE)
 
     async def write(self, connection: Any, number: str, payment: Payment) -> None:
-        with self._errors():
+        with self.errors():
             await connection.execute("INSERT INTO storm_payments VALUES ($1, $2, $3, $4, $5)", number, *payment)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
-        with self._errors():
+        with self.errors():
             async with self._pool.acquire() as connection, connection.transaction():
                 yield connection
 
     async def payments(self, run: str) -> Mapping[int, list[str]]:
-        with self._errors():
+        with self.errors():
             async with self._pool.acquire() as connection:
                 rows = await connection.fetch("SELECT intent, number FROM storm_payments WHERE run = $1", run)
         return by_intent((row["intent"], row["number"]) for row in rows)
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         """As the storm knows them."""
         try:
             yield

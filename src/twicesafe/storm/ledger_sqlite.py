@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,13 +36,18 @@ class SqliteLedger:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute(TABLE)
 
-        try:
+        with self.errors():
             await asyncio.to_thread(create)
-        except sqlite3.Error as error:
-            raise StoreUnavailableError(f"the ledger cannot be kept in {self._file}: {error}") from error
 
     async def write(self, connection: Any, number: str, payment: Payment) -> None:
         await connection.execute("INSERT INTO storm_payments VALUES (?, ?, ?, ?, ?)", (number, *payment))
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreUnavailableError(f"the ledger cannot be kept in {self._file}: {error}") from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:

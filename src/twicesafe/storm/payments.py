@@ -7,24 +7,23 @@ naive one does what services without twicesafe do: write, commit, answer, and tr
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import signal
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import uuid4
 
 from twicesafe.asgi import IdempotencyMiddleware
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.record import Effects
 from twicesafe.errors import StoreUnavailableError
-from twicesafe.incoming import ASGIScope, Message, Receive
+from twicesafe.incoming import ASGIScope, Receive
 from twicesafe.keyed import ASGIApp, Send
 from twicesafe.stores.contract import AsyncStore
+from twicesafe.storm.announcing import Silent
+from twicesafe.storm.http import account, answer, read, sabotaged
 from twicesafe.storm.ledger import Ledger, Payment
 from twicesafe.storm.ledger_downstream import DownstreamLedger
-from twicesafe.storm.plan import FAULT_HEADER, Fault
+from twicesafe.storm.plan import Fault
+from twicesafe.storm.sabotage import SABOTAGE
 
 OPERATION: Final = Operation(
     "storm-payment",
@@ -40,133 +39,68 @@ OPERATION: Final = Operation(
 KEYED_OPERATION: Final = Operation("storm-payment", OPERATION.policy.but(effects=Effects.KEYED))
 """Where the store shares no transaction with the ledger: every call to it carries a derived key."""
 
-ACCOUNT_HEADER: Final = "storm-account"
-"""Stands for authentication: who the caller is."""
 
-
-class Sabotage(NamedTuple):
-    """What the proxy ordered for this request."""
-
-    fault: Fault | None
-    key: str
-
-    def die_at(self, point: Fault) -> None:
-        """At the ordered point announce it and be gone, as by a power cut: nothing is closed or rolled back."""
-        if self.fault is point:
-            os.write(1, f"dying {point} {self.key}\n".encode())
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def safe_payments(ledger: Ledger, store: AsyncStore, slow: float) -> ASGIApp:
+def safe_payments(ledger: Ledger, store: AsyncStore, slow: float, announcer: Silent) -> ASGIApp:
     """The service behind twicesafe. A slow handler takes `slow` seconds."""
     if isinstance(ledger, DownstreamLedger):
         return _keyed_payments(ledger, store, slow)
 
     async def serve(scope: ASGIScope, receive: Receive, send: Send) -> None:
-        payment = await _read(receive)
+        payment = await read(receive)
         try:
-            number = await _pay(ledger, scope["twicesafe"].connection, payment, scope[_SABOTAGE], slow)
+            number = await _pay(ledger, scope["twicesafe"].connection, payment, announcer, slow)
         except StoreUnavailableError:
-            await _answer(send, 503, {})
+            await answer(send, 503, {})
         else:
-            await _answer(send, 201, {"payment": number})
+            await answer(send, 201, {"payment": number})
 
-    return _sabotaged(IdempotencyMiddleware(serve, store, scope=_account, operation=OPERATION))
+    return sabotaged(IdempotencyMiddleware(serve, store, scope=account, operation=OPERATION))
 
 
 def _keyed_payments(ledger: DownstreamLedger, store: AsyncStore, slow: float) -> ASGIApp:
     async def serve(scope: ASGIScope, receive: Receive, send: Send) -> None:
-        payment = await _read(receive)
-        sabotage: Sabotage = scope[_SABOTAGE]
+        payment = await read(receive)
+        sabotage = SABOTAGE.get()
         sabotage.die_at(Fault.KILL_AFTER_CLAIM)
         try:
             number = await ledger.pay(scope["twicesafe"].derived_key("pay"), uuid4().hex, payment)
         except StoreUnavailableError:
-            await _answer(send, 503, {})
+            await answer(send, 503, {})
             return
         sabotage.die_at(Fault.KILL_AFTER_EFFECT)
         if sabotage.fault is Fault.SLOW_HANDLER:
             await asyncio.sleep(slow)
-        await _answer(send, 201, {"payment": number})
+        await answer(send, 201, {"payment": number})
 
-    return _sabotaged(IdempotencyMiddleware(serve, store, scope=_account, operation=KEYED_OPERATION))
+    return sabotaged(IdempotencyMiddleware(serve, store, scope=account, operation=KEYED_OPERATION))
 
 
-def naive_payments(ledger: Ledger, slow: float) -> ASGIApp:
+def naive_payments(ledger: Ledger, slow: float, announcer: Silent) -> ASGIApp:
     """The same service without twicesafe."""
 
-    async def serve(scope: ASGIScope, receive: Receive, send: Send) -> None:
-        payment = await _read(receive)
+    async def serve(_scope: ASGIScope, receive: Receive, send: Send) -> None:
+        payment = await read(receive)
         try:
             async with ledger.transaction() as connection:
-                number = await _pay(ledger, connection, payment, scope[_SABOTAGE], slow)
+                number = await _pay(ledger, connection, payment, announcer, slow)
+            await announcer.tell(number, payment)
         except StoreUnavailableError:
-            await _answer(send, 503, {})
+            await answer(send, 503, {})
         else:
-            await _answer(send, 201, {"payment": number})
+            await answer(send, 201, {"payment": number})
 
-    return _sabotaged(serve)
-
-
-class ClientGoneError(ConnectionError):
-    """The upload ended before the body was whole."""
+    return sabotaged(serve)
 
 
-_SABOTAGE: Final = "twicesafe.storm.sabotage"
-
-
-async def _pay(ledger: Ledger, connection: Any, payment: Payment, sabotage: Sabotage, slow: float) -> str:
+async def _pay(ledger: Ledger, connection: Any, payment: Payment, announcer: Silent, slow: float) -> str:
     """Write one payment on `connection`, inside whatever transaction it is in; returns the payment's number."""
+    sabotage = SABOTAGE.get()
     sabotage.die_at(Fault.KILL_AFTER_CLAIM)
     number = uuid4().hex
     await ledger.write(connection, number, payment)
-    sabotage.die_at(Fault.KILL_AFTER_EFFECT)
     if sabotage.fault is Fault.SLOW_HANDLER:
         await asyncio.sleep(slow)
+    # Last, because others who add to the same account wait from here to the commit.
+    await announcer.add(connection, number, payment)
+    sabotage.die_at(Fault.KILL_AFTER_EFFECT)
     return number
-
-
-async def _read(receive: Receive) -> Payment:
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGoneError
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            return Payment(**json.loads(body))
-
-
-async def _answer(send: Send, status: int, content: dict[str, str]) -> None:
-    body = json.dumps(content).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _account(scope: ASGIScope) -> str | None:
-    return _header(scope, ACCOUNT_HEADER)
-
-
-def _header(scope: ASGIScope, name: str) -> str | None:
-    wanted = name.encode("ascii")
-    return next((line.decode("ascii") for found, line in scope["headers"] if found == wanted), None)
-
-
-def _sabotaged(app: ASGIApp) -> ASGIApp:
-    """`app`, with what the proxy ordered in its scope; may die where the first byte of a success would leave."""
-
-    async def serve(scope: ASGIScope, receive: Receive, send: Send) -> None:
-        name = _header(scope, FAULT_HEADER)
-        sabotage = Sabotage(None if name is None else Fault(name), _header(scope, "idempotency-key") or "")
-        scope[_SABOTAGE] = sabotage
-
-        async def outward(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] < 300:
-                sabotage.die_at(Fault.KILL_AFTER_COMMIT)
-            await send(message)
-
-        with contextlib.suppress(ClientGoneError):
-            await app(scope, receive, outward)
-
-    return serve

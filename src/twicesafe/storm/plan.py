@@ -10,7 +10,7 @@ at the head of its intent's queue and meets the next attempt. Nothing is counted
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 from typing import Final, NamedTuple
@@ -39,15 +39,29 @@ class Fault(StrEnum):
     """The server kills itself when the payment is written, not committed."""
     KILL_AFTER_COMMIT = "sigkill_after_commit"
     """The server kills itself when the first byte of its answer would leave."""
+    KILL_BEFORE_SEND = "sigkill_before_send"
+    """The server kills itself when a call is written down and about to be sent."""
+    KILL_AFTER_SEND = "sigkill_after_send"
+    """The server kills itself when a call was answered, which is not written down."""
+    KILL_AFTER_DELIVERY = "sigkill_after_delivery"
+    """The relay kills itself when an event was acknowledged, which is not written down."""
+    HANDLER_FAILS = "handler_fails"
+    """The handler fails after its effect, which is not committed."""
 
 
-KILL_POINTS: Final = (Fault.KILL_AFTER_CLAIM, Fault.KILL_AFTER_EFFECT, Fault.KILL_AFTER_COMMIT)
-"""Where a server can be armed to kill itself."""
+HANDLER_KILLS: Final = (Fault.KILL_AFTER_CLAIM, Fault.KILL_AFTER_EFFECT, Fault.KILL_AFTER_COMMIT)
+CALL_KILLS: Final = (Fault.KILL_BEFORE_SEND, Fault.KILL_AFTER_SEND)
+DELIVERY_ONLY: Final = (Fault.KILL_AFTER_DELIVERY, Fault.HANDLER_FAILS)
+"""What only events and those who bring them meet."""
+KILL_POINTS: Final = HANDLER_KILLS + CALL_KILLS
+"""Where a server can be armed to kill itself: any of them, and one whose operation makes calls."""
 
-SERVER_FAULTS: Final = frozenset({Fault.SLOW_HANDLER, *KILL_POINTS})
+SERVER_FAULTS: Final = frozenset({Fault.SLOW_HANDLER, Fault.HANDLER_FAILS, *KILL_POINTS})
 """Faults that the server itself carries out, told so in a header that the proxy adds."""
 
 FAULT_HEADER: Final = "storm-fault"
+KEY_HEADER: Final = "idempotency-key"
+"""Says whose request it is, unless another header does."""
 
 _COMMON: Final = (
     (Fault.ANSWER_DROPPED, 6),
@@ -72,6 +86,15 @@ _INTENTS_PER_SLOW_HANDLER: Final = 60
 _INTENTS_PER_KILL: Final = 100
 _INTENTS_PER_RESTART: Final = 500
 _LEAST_KILLS: Final = 5
+_LEAST_KILLS_STEPWISE: Final = 3
+"""Where others are killed as well, and servers at more points."""
+_INTENTS_PER_KILL_BESIDE: Final = 200
+"""Of a worker, and of the provider."""
+_INTENTS_PER_KILL_OF_EVENTS: Final = 200
+"""Of a relay, and of the consumer."""
+_LEAST_KILLS_BESIDE: Final = 2
+_ABANDONED: Final = 0.1
+"""The share of operations of several steps that are asked for once, and then left to the workers."""
 
 
 class Planned(NamedTuple):
@@ -85,7 +108,8 @@ class Planned(NamedTuple):
 class Intent:
     """One payment somebody wants, once. `faults` meet its attempts in order; `copies` of it are sent in parallel.
 
-    An `impatient` client waits less for each answer, because it is to meet a time-out.
+    An `impatient` client waits less for each answer, because it is to meet a time-out. One whose intent is `abandoned`
+    asks once, and again when all is calm.
     """
 
     number: int
@@ -94,6 +118,7 @@ class Intent:
     copies: int
     impatient: bool
     faults: tuple[Planned, ...]
+    abandoned: bool = False
 
 
 class BlowKind(StrEnum):
@@ -104,13 +129,28 @@ class BlowKind(StrEnum):
     """The database is stopped in good order, and started again."""
     DATABASE_CRASH = "database_crash"
     """The database goes down with whatever it was doing, and has to recover when it is started again."""
+    SIGKILL_WORKER = "sigkill_worker"
+    SIGKILL_PROVIDER = "sigkill_provider"
+    SIGKILL_RELAY = "sigkill_relay"
+    SIGKILL_CONSUMER = "sigkill_consumer"
 
+
+BESIDE: Final = (BlowKind.SIGKILL_WORKER, BlowKind.SIGKILL_PROVIDER)
+"""What befalls those only whom an operation of several steps has beside its servers."""
+
+WITH_OUTBOX: Final = (BlowKind.SIGKILL_CONSUMER, BlowKind.SIGKILL_RELAY)
+"""What befalls those only who bring and get events."""
 
 PARALLEL_DUPLICATE: Final = "parallel_duplicate"
 """A further copy of an intent, sent at the same time as the first."""
 
-KINDS: Final = tuple(sorted([*Fault, *BlowKind, PARALLEL_DUPLICATE]))
+KINDS: Final = tuple(
+    sorted({*Fault, *BlowKind, PARALLEL_DUPLICATE} - {*CALL_KILLS, *BESIDE, *DELIVERY_ONLY, *WITH_OUTBOX})
+)
 """What a report counts. Those named after SIGKILL's are among `sigkill` too."""
+
+STEPWISE_KINDS: Final = tuple(sorted({*KINDS, *CALL_KILLS, *BESIDE}))
+"""The same for an operation of several steps. What the provider did is counted beside, and so is what befell events."""
 
 
 class Blow(NamedTuple):
@@ -135,19 +175,39 @@ class Plan:
     blows: tuple[Blow, ...]
 
 
-def draw(seed: int, intents: int) -> Plan:
-    """The plan of a storm over `intents` intents."""
+def draw(seed: int, intents: int, *, stepwise: bool = False, with_outbox: bool = False) -> Plan:
+    """The plan of a storm over `intents` intents.
+
+    `stepwise`: each is an operation of several steps and calls. `with_outbox`: each leaves an event.
+    """
     random = Random(seed)  # noqa: S311 - a plan is to be repeated, not kept secret
-    special = _special(random, intents)
-    return Plan(
-        seed, tuple(_intent(random, number, special.get(number)) for number in range(intents)), _blows(random, intents)
-    )
+    special = _special(random, intents, KILL_POINTS if stepwise else HANDLER_KILLS)
+    wanted = [_intent(random, number, special.get(number)) for number in range(intents)]
+    least = _LEAST_KILLS_STEPWISE if stepwise else _LEAST_KILLS
+    kinds = [BlowKind.SIGKILL] * max(least, intents // _INTENTS_PER_KILL)
+    for kind in (BlowKind.DATABASE_RESTART, BlowKind.DATABASE_CRASH):
+        kinds += [kind] * max(1, intents // _INTENTS_PER_RESTART)
+    if stepwise:
+        for kind in BESIDE:
+            kinds += [kind] * max(_LEAST_KILLS_BESIDE, intents // _INTENTS_PER_KILL_BESIDE)
+        wanted = [_perhaps_abandoned(random, intent) for intent in wanted]
+    if with_outbox:
+        for kind in WITH_OUTBOX:
+            kinds += [kind] * max(_LEAST_KILLS_BESIDE, intents // _INTENTS_PER_KILL_OF_EVENTS)
+    return Plan(seed, tuple(wanted), _blows(random, intents, kinds))
 
 
-def _special(random: Random, intents: int) -> dict[int, Fault]:
+def _perhaps_abandoned(random: Random, intent: Intent) -> Intent:
+    # An armed server is to die of the attempt that was meant for it, and clients that are many abandon nothing.
+    armed = any(planned.fault in KILL_POINTS for planned in intent.faults)
+    given_up = random.random() < _ABANDONED and not armed and intent.copies == 1
+    return replace(intent, abandoned=given_up)
+
+
+def _special(random: Random, intents: int, points: Sequence[Fault]) -> dict[int, Fault]:
     """Which intents meet the costly faults on their first attempt: exact numbers, random places."""
     slow = [Fault.SLOW_HANDLER] * max(1, intents // _INTENTS_PER_SLOW_HANDLER)
-    kills = list(KILL_POINTS) * max(1, intents // (len(KILL_POINTS) * _INTENTS_PER_KILL))
+    kills = list(points) * max(1, intents // (len(points) * _INTENTS_PER_KILL))
     costly = (kills + slow)[:intents]
     return dict(zip(random.sample(range(intents), len(costly)), costly, strict=True))
 
@@ -172,10 +232,7 @@ def _weighted(random: Random) -> Fault:
     return random.choices(names, [weight for _, weight in _COMMON])[0]
 
 
-def _blows(random: Random, intents: int) -> tuple[Blow, ...]:
-    kinds = [BlowKind.SIGKILL] * max(_LEAST_KILLS, intents // _INTENTS_PER_KILL)
-    for kind in (BlowKind.DATABASE_RESTART, BlowKind.DATABASE_CRASH):
-        kinds += [kind] * max(1, intents // _INTENTS_PER_RESTART)
+def _blows(random: Random, intents: int, kinds: list[BlowKind]) -> tuple[Blow, ...]:
     random.shuffle(kinds)
     count = len(kinds)
     blows = []

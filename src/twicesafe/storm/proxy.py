@@ -1,7 +1,8 @@
 """A TCP proxy on 127.0.0.1 between the clients and the servers that breaks what it carries, as the plan says.
 
-One connection carries one exchange. The proxy reads whose request it is from its Idempotency-Key, so the clients know
-nothing of the faults they are going to meet; faults that a server carries out itself it passes on in a header.
+One connection carries one exchange. The proxy reads whose request it is from its Idempotency-Key, or another header, so
+the clients know nothing of the faults they are going to meet; faults that a server carries out itself it passes on in a
+header.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
-from twicesafe.storm.plan import FAULT_HEADER, KILL_POINTS, SERVER_FAULTS, Fault, Planned
+from twicesafe.storm.plan import FAULT_HEADER, KEY_HEADER, KILL_POINTS, SERVER_FAULTS, Fault, Planned
 
 T = TypeVar("T")
 
-_KEY: Final = re.compile(rb'\r\nidempotency-key:[ \t]*"?([^"\r\n]+?)"?[ \t]*\r\n', re.IGNORECASE)
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _CONNECTION: Final = re.compile(rb"\r\nconnection:[^\r\n]*", re.IGNORECASE)
 _STATUS: Final = re.compile(rb"HTTP/1\.1 (\d{3}) ")
@@ -66,9 +66,14 @@ class Line:
 
 
 class FaultProxy:
-    """`faults` counts what was done to whom it carried, `attempts` the requests that arrived."""
+    """`faults` counts what was done to whom it carried, `attempts` the requests that arrived.
 
-    def __init__(self) -> None:
+    `keyed` is the header that says whose request it is.
+    """
+
+    def __init__(self, keyed: str = KEY_HEADER) -> None:
+        line = rb'\r\n%b:[ \t]*"?([^"\r\n]+?)"?[ \t]*\r\n' % keyed.encode("ascii")
+        self._key = re.compile(line, re.IGNORECASE)
         self.faults: Counter[str] = Counter()
         self.attempts = 0
         self.port = 0
@@ -119,7 +124,7 @@ class FaultProxy:
             length = _LENGTH.search(head)
             body = await client.reader.readexactly(int(length[1]) if length else 0)
             self.attempts += 1
-            key = _KEY.search(head)
+            key = self._key.search(head)
             queue = self._pending.get(key[1]) if key else None
             planned = None
             if queue:
@@ -181,7 +186,7 @@ class FaultProxy:
                 await client.until_gone()
                 return True
         await _hand_over(client, answer)
-        return False
+        return fault is Fault.HANDLER_FAILS and status is not None and status[1].startswith(b"5")
 
 
 async def _hand_over(client: Line, answer: bytes) -> None:

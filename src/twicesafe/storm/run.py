@@ -5,30 +5,40 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkstemp
 from typing import Final, NamedTuple
 
+from twicesafe.demo.provider.ledger import ProviderLedger
+from twicesafe.errors import ConfigurationError
 from twicesafe.stores.urls import open_async_store
 from twicesafe.storm import census
+from twicesafe.storm.aftermath import Aftermath
 from twicesafe.storm.census import Ending, Report, Told
 from twicesafe.storm.clients import IMPATIENT, Clients
+from twicesafe.storm.company import WORKERS, Company, reserved_port
 from twicesafe.storm.databases import Database, database, ledger_in, ledger_url
-from twicesafe.storm.fleet import Fleet
+from twicesafe.storm.delivery import RELAYS, delivering
+from twicesafe.storm.delivery_plan import draw_deliveries
+from twicesafe.storm.fleet import preload
 from twicesafe.storm.ledger_downstream import Calls, DownstreamLedger
-from twicesafe.storm.plan import KINDS, PARALLEL_DUPLICATE, BlowKind, Intent, Plan, draw
+from twicesafe.storm.plan import KINDS, PARALLEL_DUPLICATE, STEPWISE_KINDS, BlowKind, Intent, Plan, draw
+from twicesafe.storm.provider_plan import draw_faults
 from twicesafe.storm.proxy import FaultProxy
 from twicesafe.storm.settings import Settings, Standing
 
 SLOW_HANDLER: Final = IMPATIENT * 1.3
 """How long a slow handler takes: its client, an impatient one, has gone by then."""
-PATIENCE: Final = timedelta(seconds=60)
+PATIENCE: Final = timedelta(seconds=120)
 """How long a client keeps asking about one intent while it storms."""
-FINAL_PATIENCE: Final = timedelta(seconds=30)
-"""How long it asks about each key when all is calm: several times the lease of the storm's operation."""
+FINAL_PATIENCE: Final = timedelta(seconds=90)
+"""How long it asks about each key when all is calm: many times the lease, on a machine that has other things to do."""
+
+FINAL_CLIENTS: Final = 40
+"""How many ask at the same time then, at most: it is over sooner when nobody has to ask twice."""
 
 
 class Outcome(NamedTuple):
@@ -36,6 +46,8 @@ class Outcome(NamedTuple):
 
     report: Report
     remarks: tuple[str, ...]
+    clean: bool
+    """One effect per intent, and where a provider was called no outcome that is still unknown."""
 
 
 async def run(settings: Settings, standing: Standing) -> Outcome:
@@ -43,19 +55,32 @@ async def run(settings: Settings, standing: Standing) -> Outcome:
 
     Whatever it started has ended when this returns or raises, cancelled or not.
     """
+    check(settings)
     began = time.monotonic()
-    plan = draw(settings.seed, settings.intents)
+    plan = draw(settings.seed, settings.intents, stepwise=settings.stepwise, with_outbox=settings.with_outbox)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="twicesafe-storm-", ignore_cleanup_errors=True)))
-        base = await stack.enter_async_context(database(settings.store, folder, settings.servers))
+        users = settings.servers + (WORKERS if settings.stepwise else 0) + (RELAYS if settings.with_outbox else 0)
+        base = await stack.enter_async_context(database(settings.store, folder, users))
         ledger = await stack.enter_async_context(ledger_in(ledger_url(base)))
         await ledger.create()
+        store = None
         if not settings.naive:
             store = open_async_store(base.url)
             stack.push_async_callback(store.aclose)
             await store.apply_schema()
+        provider = None
+        if settings.stepwise:
+            provider = stack.enter_context(closing(ProviderLedger(folder / "provider.sqlite3")))
+        await asyncio.to_thread(preload, "server", "worker", "provider", "relay", "consumer")
+        log = folder / "servers.log"
+        delivery = None
+        if settings.with_outbox:
+            delivery = await stack.enter_async_context(
+                delivering(base.url, folder, log, settings.intents, naive=settings.naive)
+            )
         proxy = FaultProxy()
-        fleet = Fleet(
+        company = Company(
             settings.servers,
             {
                 "store": base.url,
@@ -63,35 +88,77 @@ async def run(settings: Settings, standing: Standing) -> Outcome:
                 "naive": settings.naive,
                 "slow": SLOW_HANDLER.total_seconds(),
             },
-            log := folder / "servers.log",
+            log,
             proxy.struck,
+            folder / "provider.sqlite3",
+            stack.enter_context(reserved_port()) if settings.stepwise else None,
+            delivery,
         )
-        stack.push_async_callback(fleet.close)
+        stack.push_async_callback(company.close)
         stack.push_async_callback(proxy.close)
-        await fleet.start()
-        await proxy.start(fleet.pick)
-        storm = _Storm(plan, settings, base, fleet, proxy, standing)
+        await company.start()
+        await proxy.start(company.servers.pick)
+        storm = _Storm(plan, settings, base, company, proxy, standing)
+        aftermath = None
+        if provider is not None:
+            aftermath = Aftermath(storm.name, ledger, provider, store, company)
+            if settings.provider_faults:
+                aftermath.arm(draw_faults(plan))
+        if delivery is not None:
+            delivery.arm(storm.name, draw_deliveries(plan))
         try:
-            told = await storm.to_the_end()
+            told = await storm.to_the_end(aftermath)
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from failed
-        payments = await ledger.payments(storm.name)
-        findings = census.take(payments, told)
+        books: list[Sequence[census.Ledger]] = [[await ledger.payments(storm.name)]]
+        if aftermath is not None:
+            books = [*await aftermath.books()]
+        undelivered = 0
+        if delivery is not None:
+            undelivered = await delivery.drained(standing)
+            books[0] = [*books[0], await delivery.events(storm.name)]
+        findings = census.take(books, told)
+        findings = findings._replace(stuck=findings.stuck + undelivered)
+        faults = {kind: storm.faults()[kind] for kind in (STEPWISE_KINDS if settings.stepwise else KINDS)}
+        left = []
+        if aftermath is not None:
+            left = await aftermath.unsettled()
+            findings = findings._replace(unknown=max(findings.unknown, len(left)))
+            faults |= aftermath.struck()
+        if delivery is not None:
+            faults |= delivery.struck()
         report = Report(
             intents=settings.intents,
             attempts=proxy.attempts,
             **findings._asdict(),
-            faults={kind: storm.faults()[kind] for kind in KINDS},
+            faults=faults,
             store=base.name,
             seed=settings.seed,
             seconds=round(time.monotonic() - began, 2),
         )
+        clean = report.clean and not (settings.stepwise and report.unknown)
         remarks = base.remarks
         if isinstance(ledger, DownstreamLedger):
             remarks = (*remarks, _called(await ledger.calls()))
+        if delivery is not None:
+            remarks = (*remarks, *delivery.remarks(books[0][-1]))
         if not settings.naive:
-            remarks = (*remarks, *_misgivings(report, log))
-    return Outcome(report, remarks)
+            if aftermath is not None:
+                remarks = (*remarks, *aftermath.remarks(left))
+            remarks = (*remarks, *_misgivings(log, clean=clean))
+    return Outcome(report, remarks, clean)
+
+
+def check(settings: Settings) -> None:
+    """ConfigurationError for a storm that cannot be."""
+    if settings.provider_faults and not settings.stepwise:
+        raise ConfigurationError("--provider-faults needs a provider: ask for --operation resumable as well")
+    if settings.stepwise and settings.store.startswith("redis"):
+        raise ConfigurationError(
+            "--operation resumable needs a store that keeps recovery points: sqlite, postgresql or mysql"
+        )
+    if settings.with_outbox and settings.store.startswith("redis"):
+        raise ConfigurationError("--with-outbox needs a store with transactions: sqlite, postgresql or mysql")
 
 
 def _called(calls: Calls) -> str:
@@ -102,13 +169,13 @@ def _called(calls: Calls) -> str:
     )
 
 
-def _misgivings(report: Report, log: Path) -> Iterator[str]:
+def _misgivings(log: Path, *, clean: bool) -> Iterator[str]:
     """What should not have happened behind twicesafe, and where to read more about it."""
     text = log.read_text(errors="replace")
     errors = text.count("Exception in ASGI application")
     if errors:
         yield f"the servers met {errors} unexpected errors"
-    if errors or not report.clean:
+    if errors or not clean:
         descriptor, kept = mkstemp(prefix="twicesafe-storm-", suffix=".log", text=True)
         with open(descriptor, "w") as file:  # noqa: PTH123 - a descriptor has no path
             file.write(text)
@@ -119,12 +186,12 @@ class _Storm:
     """The clients, the blows, and the rule between them: no intent begins before the blows that are to precede it."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, base: Database, fleet: Fleet, proxy: FaultProxy, standing: Standing
+        self, plan: Plan, settings: Settings, base: Database, company: Company, proxy: FaultProxy, standing: Standing
     ) -> None:
         self._plan = plan
         self._settings = settings
         self._database = base
-        self._fleet = fleet
+        self._company = company
         self._proxy = proxy
         self._standing = standing
         self._over = 0
@@ -139,10 +206,10 @@ class _Storm:
 
     def faults(self) -> Counter[str]:
         """What was done so far, by kind."""
-        return self._counts + self._proxy.faults + self._fleet.deaths
+        return self._counts + self._proxy.faults + self._company.deaths()
 
-    async def to_the_end(self) -> list[Told]:
-        """What the clients were told of intents 0, 1, 2 ... once all was calm again."""
+    async def to_the_end(self, aftermath: Aftermath | None) -> list[Told]:
+        """What the clients were told of intents 0, 1, 2 ... once all was calm again, and what was open was settled."""
         self._standing.faults = self.faults
         for intent in self._plan.intents:
             self._proxy.expect(self._clients.key(intent), intent.faults)
@@ -155,11 +222,13 @@ class _Storm:
                 for _ in range(self._settings.clients):
                     tasks.create_task(self._client(waiting, told))
             self._proxy.calm()
+            if aftermath is not None:
+                await aftermath.settled(self._standing)
             asked = [intent for intent in self._plan.intents if self._worth_asking(told[intent.number])]
             self._standing.begin("final round", len(asked))
             async with asyncio.TaskGroup() as tasks:
                 waiting = iter(asked)
-                for _ in range(self._settings.clients):
+                for _ in range(min(self._settings.clients, FINAL_CLIENTS)):
                     tasks.create_task(self._last_words(waiting, told))
         return [told[intent.number] for intent in self._plan.intents]
 
@@ -188,9 +257,9 @@ class _Storm:
             async with self._moved:
                 await self._moved.wait_for(lambda: self._standing.done >= blow.after)  # noqa: B023 - awaited here
             await asyncio.sleep(blow.delay)
-            if blow.kind is BlowKind.SIGKILL:
-                await self._fleet.kill(blow.victim)
-            elif await self._database.restart(self._fleet, blow.kind is BlowKind.DATABASE_CRASH):
+            if blow.kind not in (BlowKind.DATABASE_RESTART, BlowKind.DATABASE_CRASH):
+                await self._company.kill(blow.kind, blow.victim)
+            elif await self._database.restart(self._company, blow.kind is BlowKind.DATABASE_CRASH):
                 self._counts[blow.kind] += 1
             async with self._moved:
                 self._over += 1

@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the command line says. `store` is `sqlite`, `postgresql`, `mysql`, `redis` or a URL of one."""
+    """What the command line says. `store` is `sqlite`, `postgresql`, `mysql`, `redis` or a URL of one.
+
+    `stepwise`: a payment is an operation of several steps, with calls to a provider, which `provider_faults` breaks.
+    `with_outbox`: a payment tells a consumer of it.
+    """
 
     store: str
     intents: int
@@ -17,6 +21,9 @@ class Settings:
     naive: bool = False
     servers: int = 3
     clients: int = 200
+    stepwise: bool = False
+    provider_faults: bool = False
+    with_outbox: bool = False
 
 
 @dataclass(slots=True)
