@@ -1,9 +1,12 @@
 # Each target makes the environment it needs from pyproject.toml and makes it anew when that file changes.
 # Nothing is installed outside the repository except, for `make test`, missing servers (see scripts/servers).
 
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+
+# Where an interpreter may not write down what it compiled, each of hundreds of processes compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -16,7 +19,10 @@ demo: .venv-demo/made ## Run the payments demo on http://127.0.0.1:8000
 	.venv-demo/bin/twicesafe demo $(DEMO_ARGS)
 
 test: .venv/made ## Run every test, on real servers (PYTEST_ARGS="tests/core -x" for some of them)
-	scripts/servers postgresql pgbouncer redis-server mariadb-server chromium
+	scripts/servers postgresql pgbouncer redis-server mariadb-server rabbitmq-server nats-server chromium nodejs npm
+	for folder in tests/gateway/express tests/js/types; do \
+		npm install --prefix $$folder --no-package-lock --no-audit --no-fund --loglevel error || exit; \
+	done
 	.venv/bin/pytest $(PYTEST_ARGS)
 
 lint: .venv/made ## Check style, formatting and types

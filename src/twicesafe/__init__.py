@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from twicesafe.core.carriers import FormField, JsonMember, QueryParameter
 from twicesafe.core.fingerprint import JSON, MULTIPART, RAW, FingerprintRule
 from twicesafe.core.keys import PUBLIC, KeyRule, KeySyntax
 from twicesafe.core.policy import Operation, Policy
-from twicesafe.core.record import Effects
+from twicesafe.core.record import Effects, StoredResponse
 from twicesafe.errors import TwicesafeError
 
 __version__ = "0.1.0"
@@ -17,9 +18,13 @@ __all__ = [
     "RAW",
     "Effects",
     "FingerprintRule",
+    "FormField",
+    "JsonMember",
     "KeyRule",
     "KeySyntax",
     "Operation",
     "Policy",
+    "QueryParameter",
+    "StoredResponse",
     "TwicesafeError",
 ]

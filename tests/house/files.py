@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.house.sources import ROOT
+from tests.house.sources import ROOT, parsed
 
 Test: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -37,7 +37,7 @@ def repository() -> Mapping[Path, str]:
 def files_of_tests() -> Mapping[Path, ast.Module]:
     """Every file of tests, parsed."""
     return {
-        path: ast.parse(text, str(path))
+        path: parsed(text, str(path))
         for path, text in repository().items()
         if path.parts[0] == "tests" and path.name.startswith("test_") and path.suffix == ".py"
     }

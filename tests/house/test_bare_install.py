@@ -25,6 +25,7 @@ def bare_modules() -> set[str]:
     needy = {found.importer for found in imports() if found.at_start and found.third_party}
     while True:
         also = {found.importer for found in imports() if found.at_start and found.imported in needy} | needy
+        also |= {name for name in modules() if name.rpartition(".")[0] in needy}
         if also == needy:
             return set(modules()) - needy
         needy = also

@@ -8,9 +8,11 @@ from typing import Annotated
 from aiosqlite import Connection
 from fastapi import Depends, FastAPI, Header
 
-from twicesafe import PUBLIC, Operation, Policy
+from twicesafe import PUBLIC, FormField, JsonMember, Operation, Policy, StoredResponse
 from twicesafe.asgi import ASGIApp, ASGIScope, IdempotencyMiddleware, current
+from twicesafe.cors import cors_headers
 from twicesafe.fastapi import Idempotency, KeyedRequest
+from twicesafe.lookup import AsyncKeyLookup
 from twicesafe.observe import Event
 from twicesafe.stores.contract import AsyncStore
 from twicesafe.stores.memory import AsyncMemoryStore
@@ -39,6 +41,19 @@ def wrapped(app: ASGIApp, store: AsyncStore) -> ASGIApp:
     return IdempotencyMiddleware(
         app, store, scope=caller, operation=operation, observer=count, drain=timedelta(seconds=5)
     )
+
+
+carried = Policy(fields=(JsonMember("idempotency_key"), FormField("idempotency_key")))
+allowed: tuple[str, ...] = cors_headers(carried).allow
+
+
+def shown(stored: StoredResponse, scope: ASGIScope) -> StoredResponse | None:
+    """A duplicate's answer, made anew."""
+    return StoredResponse(stored.status, stored.headers, scope["path"].encode()) if stored.body is None else None
+
+
+rebuilding = Operation("report", Policy(response_limit=1), shown)
+became: ASGIApp = AsyncKeyLookup(AsyncMemoryStore(), scope=caller, operation=rebuilding, closes=True)
 
 
 def key_of(scope: ASGIScope) -> str:
