@@ -24,7 +24,7 @@ PATIENT: dict[str, Any] = {"timeout": 60.0}
 @pytest.mark.parametrize("act", [silence_in_body, drip])
 def test_the_deadline_ends_the_call(act: Act, typed: Binding) -> None:
     """R39, K: silent within the body, or talking for ever: the call ends at its deadline, thread and all."""
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     policy = RetryPolicy(deadline=timedelta(seconds=0.6), attempt_timeout=None)
     with serving(act) as server:
         intent = Intent.new("POST", server.origin, json=1)
@@ -36,7 +36,9 @@ def test_the_deadline_ends_the_call(act: Act, typed: Binding) -> None:
     assert isinstance(result.outcome, Unknown)
     assert (result.outcome.stop, result.outcome.sent, result.outcome.key) == (Stop.DEADLINE, Sent.YES, intent.key)
     assert isinstance(result.outcome.error, typed.library.TimeoutException)
-    assert threading.active_count() <= threads
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(30)
+        assert not thread.is_alive(), f"{thread.name} was left behind"
 
 
 def test_no_attempt_is_left_behind_to_charge_later(typed: Binding) -> None:

@@ -158,6 +158,39 @@ def test_connections_it_ends(place: Place, fault: ProviderFault, error: type[Exc
     assert place.made == 1
 
 
+@pytest.mark.parametrize(
+    "fault", [ProviderFault.TOO_MANY, ProviderFault.ERROR_BEFORE, ProviderFault.RESET_BEFORE, None]
+)
+def test_whoever_has_its_answer_is_not_in_its_own_way(tmp_path: Path, fault: ProviderFault | None) -> None:
+    """R42: a key is free before a word of the answer is sent or its connection is cut, so that a prompt retry is no
+    rival of the attempt before it."""
+    with closing(ProviderLedger(tmp_path / "provider.db", WINDOW, Time())) as ledger:
+        if fault is not None:
+            ledger.arm(fault)
+        server = ProviderServer(ledger)
+        told = []
+
+        class Watched(server.RequestHandlerClass):  # type: ignore[name-defined, misc]  # it is known at run time only
+            def end_headers(self) -> None:
+                told.append(server.works_on(KEY))
+                super().end_headers()
+
+        server.RequestHandlerClass = Watched
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        place = Place(server.port, ledger, Time())
+        if fault is ProviderFault.RESET_BEFORE:
+            with pytest.raises(ConnectionResetError):
+                place.charge()
+            told.append(server.works_on(KEY))
+        else:
+            place.charge()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        assert told == [False]
+
+
 def test_a_slow_charge_is_made_although_its_caller_has_gone(tmp_path: Path) -> None:
     """R25: while it takes its time nobody can tell, a second request under the key is refused, and then it is done."""
     time = Time()

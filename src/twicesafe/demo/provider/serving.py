@@ -24,6 +24,11 @@ SLOW: Final = timedelta(seconds=3)
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER of 0 seconds: closing sends RST instead of FIN."""
 
+_BEFORE: Final = frozenset(
+    {ProviderFault.TOO_MANY, ProviderFault.ERROR_BEFORE, ProviderFault.RESET_BEFORE, ProviderFault.KILL_BEFORE}
+)
+"""The faults that keep the charge from being made."""
+
 
 class ProviderServer(ThreadingHTTPServer):
     """Serves `ledger` on `port`, or on a free one: `serve_forever`, until `shutdown`. `port` is then what it got."""
@@ -117,18 +122,30 @@ class _Request(BaseHTTPRequestHandler):
             return
         try:
             fault = self.server.ledger.strike(order.reference)
-            if self._refused(fault):
-                return
-            if fault is ProviderFault.SLOW:
-                self.server.closing.wait(self.server.slow)
-            try:
-                charge, replayed = self.server.ledger.charge(key, order)
-            except KeyMisusedError:
-                self._answer(422, {"error": "this key was used with another order"})
-                return
+            made = None if fault in _BEFORE else self._made(key, order, fault)
         finally:
+            # Before a word of the answer: whoever hears it may come again at once, and is not in the way of itself.
             if key is not None:
                 self.server.end(key)
+        if made is None:
+            self._refuse(fault)
+        else:
+            self._tell(made, fault)
+
+    def _made(self, key: str | None, order: Order, fault: ProviderFault | None) -> tuple[Charge | None, bool]:
+        """The charge, and whether it had been made before; none where the key was used with another order."""
+        if fault is ProviderFault.SLOW:
+            self.server.closing.wait(self.server.slow)
+        try:
+            return self.server.ledger.charge(key, order)
+        except KeyMisusedError:
+            return None, False
+
+    def _tell(self, made: tuple[Charge | None, bool], fault: ProviderFault | None) -> None:
+        charge, replayed = made
+        if charge is None:
+            self._answer(422, {"error": "this key was used with another order"})
+            return
         match fault:
             case ProviderFault.ERROR_AFTER:
                 self._answer(500, {"error": "an accident"})
@@ -139,8 +156,8 @@ class _Request(BaseHTTPRequestHandler):
             case _:
                 self._answer(201, _shown(charge), {"Idempotent-Replayed": "true"} if replayed else {})
 
-    def _refused(self, fault: ProviderFault | None) -> bool:
-        """Whether this fault keeps the charge from being made."""
+    def _refuse(self, fault: ProviderFault | None) -> None:
+        """Answer, or cut, a charge that this fault kept from being made."""
         match fault:
             case ProviderFault.TOO_MANY:
                 self._answer(429, {"error": "too many requests"}, {"Retry-After": "1"})
@@ -153,9 +170,6 @@ class _Request(BaseHTTPRequestHandler):
                 os.close(self.connection.detach())
             case ProviderFault.KILL_BEFORE:
                 os.kill(os.getpid(), signal.SIGKILL)
-            case _:
-                return False
-        return True
 
     def _answer(self, status: int, content: object = None, headers: Mapping[str, str] = {}) -> None:
         body = b"" if content is None else json.dumps(content).encode()
