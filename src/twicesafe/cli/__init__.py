@@ -38,7 +38,6 @@ Examples:
   twicesafe stores check sqlite:///shop.db           every promise of a store, put to the test on yours
 """,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

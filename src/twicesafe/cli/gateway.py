@@ -6,6 +6,7 @@ import re
 import sys
 from typing import Annotated, Any, Final
 
+from twicesafe.cli.existing import check_there
 from twicesafe.cli.terminal import COULD_NOT, needing, typer
 from twicesafe.errors import ConfigurationError
 
@@ -148,6 +149,7 @@ def gateway(
     sent again; a keyed one is sent again under the same derived key, which the service has to know.
     """
     host, port = _host_and_port(listen)
+    check_there(store)
     with needing("gateway"):
         from twicesafe.gateway.serving import SERVERS
         from twicesafe.gateway.settings import Settings

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from twicesafe.cli.existing import check_there
 from twicesafe.cli.people import (
     AS_JSON,
     STORE,
@@ -246,6 +247,7 @@ def _carry_out(records: Any, record: Record, decision: Settle | Reopen, action: 
 
 
 def _opened(url: str) -> Any:
+    check_there(url)
     records = open_store(url)
     try:
         if not hasattr(records, "outstanding") or not hasattr(records, "audits"):

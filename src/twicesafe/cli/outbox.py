@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from itertools import chain, islice
 from typing import Annotated, Any, Final
 
+from twicesafe.cli.existing import check_there
 from twicesafe.cli.people import (
     AS_JSON,
     STORE,
@@ -153,6 +154,7 @@ def _change(verb: str, store: str, ids: list[str] | None, who: str, why: str, *,
 
 @contextmanager
 def _opened(url: str) -> Iterator[Messages]:
+    check_there(url)
     with closing(open_store(url)) as store:
         messages = Messages(store)
         store.check_schema()
