@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from datetime import timedelta
 
 import pytest
@@ -15,6 +13,7 @@ from tests.servers.redis import RedisServer, replicated
 from twicesafe.core.arrived import arrived
 from twicesafe.errors import NotDeliveredError, RefusedError
 from twicesafe.publishers.redis_streams import RedisStreamsPublisher
+from twicesafe.storm.frozen import freeze
 
 
 def entries(server: RedisServer, stream: str) -> list[dict[str, bytes]]:
@@ -98,7 +97,7 @@ def test_only_what_is_acknowledged_is_delivered(durable_redis: RedisServer) -> N
         publisher = RedisStreamsPublisher(durable_redis.url, stream="killed")
         kept, message = made(), made()
         await publisher.publish(kept)
-        os.kill(int((durable_redis.directory / "server.pid").read_text()), signal.SIGSTOP)
+        freeze(int((durable_redis.directory / "server.pid").read_text()))
         trying = asyncio.create_task(publisher.publish(message))
         await asyncio.wait({trying}, timeout=0.2)
         assert not trying.done()

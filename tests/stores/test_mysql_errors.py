@@ -22,6 +22,7 @@ from twicesafe.stores.asyncmy import AsyncmyStore
 from twicesafe.stores.mysql import AGAIN, DEADLOCK, LOCK_WAIT, ROUNDS, Failure, Reply, address, failure_of, store_error
 from twicesafe.stores.pymysql import PymysqlStore
 from twicesafe.stores.steps import Statement
+from twicesafe.storm.frozen import freeze
 
 TRANSACTIONAL = Effects.TRANSACTIONAL
 
@@ -179,7 +180,7 @@ def test_who_takes_no_more_of_a_large_answer_leaves_it_in_doubt(mysql_place, kin
         await store.apply_schema()
         own = await won(store)
         large = ANSWER._replace(body=bytes(7_500_000))
-        os.kill(mysql_place.server.pid, signal.SIGSTOP)
+        freeze(mysql_place.server.pid)
         try:
             with pytest.raises(AmbiguousWriteError):
                 await store.complete(own, large, KEY, BODY)

@@ -35,6 +35,7 @@ from twicesafe.stores.asyncpg import AsyncpgStore
 from twicesafe.stores.postgresql import store_error
 from twicesafe.stores.psycopg import AsyncPsycopgStore, PsycopgStore
 from twicesafe.stores.steps import Statement
+from twicesafe.storm.frozen import freeze
 
 TRANSACTIONAL = Effects.TRANSACTIONAL
 
@@ -240,7 +241,7 @@ def test_a_connection_that_says_nothing_does_not_hold_up_the_end(place) -> None:
             connection = await store._connections.acquire()
             pid = connection.get_server_pid()
             await store._connections.release(connection)
-            os.kill(pid, signal.SIGSTOP)
+            freeze(pid)
             try:
                 async with asyncio.timeout(30):
                     await store.aclose()

@@ -168,12 +168,7 @@ def test_a_storm_that_is_killed_leaves_nobody_behind() -> None:
                 started = descendants_once_there_are(10, process)
             finally:
                 process.kill()
-        for _ in range(300):
-            left = alive(started)
-            if not left:
-                break
-            moment()
-        assert left == set()
+        assert left_of(started) == []
         assert list(Path(folder).glob("twicesafe-postgresql-*")) == []
 
 
@@ -204,6 +199,16 @@ def _descendants(root: int) -> set[int]:
 def alive(pids: set[int]) -> set[int]:
     """Which of `pids` still run. One that ended and that nobody has asked about yet does not."""
     return {pid for pid, _, state in _processes() if pid in pids and not state.startswith("Z")}
+
+
+def left_of(pids: set[int]) -> list[str]:
+    """What is left of `pids` when they had time to end: what each is, and does. On a busy disk that takes long."""
+    for _ in range(900):
+        if not alive(pids):
+            return []
+        moment()
+    shown = ["ps", "-o", "pid=,ppid=,stat=,wchan:30=,args=", "-p", ",".join(map(str, alive(pids)))]
+    return subprocess.run(shown, capture_output=True, text=True, check=False).stdout.splitlines()
 
 
 def _processes() -> list[tuple[int, int, str]]:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.cli.running import Ran
-from tests.storm.test_storm import alive, descendants_once_there_are, moment
+from tests.storm.test_storm import descendants_once_there_are, left_of
 from twicesafe.storm.messages.__main__ import main
 
 PROCESSES = 5
@@ -50,12 +50,7 @@ def test_a_storm_of_messages_that_is_killed_leaves_nobody_behind() -> None:
             started = descendants_once_there_are(PROCESSES, process)
         finally:
             process.kill()
-    for _ in range(300):
-        left = alive(started)
-        if not left:
-            break
-        moment()
-    assert left == set()
+    assert left_of(started) == []
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from twicesafe.storm.errors import StormError
+from twicesafe.storm.frozen import freeze
 from twicesafe.storm.tied import tied
 
 START_TIMEOUT: Final = 180.0
@@ -90,7 +91,7 @@ class Broker:
     def freeze(self) -> None:
         """It goes on taking what comes over the network, and answers nothing."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        freeze(self._process.pid)
 
     def kill(self) -> None:
         """As a power cut would. Nothing where it does not run."""
