@@ -76,7 +76,7 @@ def test_who_cannot_connect_in_time_sent_nothing(library: Any, loop: str) -> Non
         outcome = outcome_of(library, loop, url)
     assert isinstance(outcome, Unknown) and outcome.sent is Sent.NO
     assert (outcome.stop, outcome.attempts[0].failure) == (Stop.ATTEMPTS, FailureKind.TIMEOUT)
-    assert isinstance(outcome.error, library.ConnectTimeout) and outcome.attempts[0].seconds < 5
+    assert isinstance(outcome.error, library.ConnectTimeout) and outcome.attempts[0].seconds < 30
 
 
 @by
@@ -87,4 +87,4 @@ def test_who_waits_for_a_connection_in_vain_sent_nothing(library: Any, loop: str
         outcome = outcome_of(library, loop, server.origin, busy=True)
         assert [hit.method for hit in server.hits] == ["GET"]
     assert isinstance(outcome, Unknown) and outcome.sent is Sent.NO
-    assert isinstance(outcome.error, library.PoolTimeout) and outcome.attempts[0].seconds < 5
+    assert isinstance(outcome.error, library.PoolTimeout) and outcome.attempts[0].seconds < 30

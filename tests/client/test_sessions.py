@@ -241,7 +241,7 @@ def test_a_head_that_drips_ends_at_the_deadline() -> None:
         outcome = sent(session, Intent.new("POST", server.origin), deadline=2 * SOON, policy=QUICK.but(attempts=1))
         assert len(server.hits) == 1
     assert isinstance(outcome, Unknown) and outcome.attempts[0].failure is FailureKind.TIMEOUT
-    assert outcome.attempts[0].seconds < 5
+    assert outcome.attempts[0].seconds < 30
 
 
 @LIBRARIES

@@ -90,7 +90,7 @@ def test_the_deadline_interrupts_whatever_is_under_way(loop: str, library: Any, 
         intent = Intent.new("POST", server.origin, json=1)
         began = time.monotonic()
         outcome = run(loop, partial(perform, library, True, intent, policy, [], Asleep()))
-        assert len(server.hits) == 1 and time.monotonic() - began < 5
+        assert len(server.hits) == 1 and time.monotonic() - began < 30
     assert isinstance(outcome, Unknown)
     assert (outcome.stop, outcome.key) == (Stop.DEADLINE, intent.key)
     assert isinstance(outcome.error, library.TimeoutException)
