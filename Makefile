@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs bench clean
+.PHONY: help demo test lint format docs site bench clean
 
 help: ## Show what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -38,6 +38,12 @@ docs: .venv/made ## Make the tables and the picture that come from the code
 	.venv/bin/python scripts/make_state_diagram.py
 	.venv/bin/python scripts/make_tables.py
 
+site: .venv/made ## Build the documentation into build/site; whatever its builder complains of is an error
+	.venv/bin/python scripts/make_reference.py
+	.venv/bin/python -m sphinx -W --keep-going -q -j 2 -c docs -d build/doctrees . build/site
+	cp build/site/README.html build/site/index.html
+	@echo "build/site/index.html"
+
 bench: benchmarks/.venv/made ## Measure twicesafe against its floor and its peers
 	scripts/servers postgresql mariadb-server redis-server
 	benchmarks/.venv/bin/python -m benchmarks $(BENCH_ARGS)
@@ -47,7 +53,7 @@ clean: ## Remove every environment and everything generated
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/made: pyproject.toml scripts/environment
-	scripts/environment .venv --group lint --group test --editable .
+	scripts/environment .venv --group lint --group test --group docs --editable .
 
 .venv-demo/made: pyproject.toml scripts/environment
 	scripts/environment .venv-demo --editable '.[demo]'
