@@ -5,6 +5,7 @@ from __future__ import annotations
 from twicesafe.core.carriers import FormField, JsonMember, QueryParameter
 from twicesafe.core.fingerprint import JSON, MULTIPART, RAW, FingerprintRule
 from twicesafe.core.keys import PUBLIC, KeyRule, KeySyntax
+from twicesafe.core.limits import Limits
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.core.record import Effects, StoredResponse
 from twicesafe.errors import TwicesafeError
@@ -22,6 +23,7 @@ __all__ = [
     "JsonMember",
     "KeyRule",
     "KeySyntax",
+    "Limits",
     "Operation",
     "Policy",
     "QueryParameter",

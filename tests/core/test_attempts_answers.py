@@ -78,6 +78,7 @@ OWN = {
     "body-too-large": (Again.NO, Says.NOT_DONE),
     "body-incomplete": (Again.YES, Says.NOT_THIS_TIME),
     "caller-unknown": (Again.NO, Says.NOT_THIS_TIME),
+    "too-many-keys": (Again.YES, Says.NOT_THIS_TIME),
     "key-reused": (Again.NO, Says.NOT_THIS_TIME),
     "in-progress": (Again.IN_PROGRESS, Says.NOTHING),
     "outcome-unknown": (Again.NO, Says.NOTHING),

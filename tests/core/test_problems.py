@@ -91,7 +91,7 @@ def test_a_new_key_is_never_advised_where_the_work_may_be_done() -> None:
     retryable = {kind for kind, shape in PROBLEMS.items() if shape.retryable}
     assert retryable == {
         "body-incomplete", "in-progress", "outcome-unknown", "store-unavailable", "commit-unknown",
-        "upstream-unreachable", "upstream-failed", "interrupted", "key-unknown", "lookup-unavailable",
+        "upstream-unreachable", "upstream-failed", "interrupted", "key-unknown", "lookup-unavailable", "too-many-keys",
     }  # fmt: skip
 
 

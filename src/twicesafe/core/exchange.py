@@ -10,7 +10,7 @@ The order of the house: claim, run, record, send. Nothing after the run ever lea
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final
+from typing import Final, Protocol
 
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
@@ -55,38 +55,59 @@ AT_ONCE: Final[Micros] = 1
 """A lease cannot last nothing."""
 
 
-def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0) -> Exchange:
-    """One request from claim to answer. `usual_us`: how long this operation usually takes, 0 where not known yet."""
+class Queue(Protocol):
+    """Where duplicates wait for what becomes of a first attempt."""
+
+    def queue(self, scope: str, /) -> bool:
+        """Whether there is a place for this caller; if so, it is taken until `leave_queue`."""
+
+    def leave_queue(self, scope: str, /) -> None:
+        """Give it back."""
+
+
+def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0, queue: Queue | None = None) -> Exchange:
+    """One request from claim to answer. `usual_us`: how long this operation usually takes, 0 where not known yet.
+
+    A duplicate waits where `queue` has a place for it; None has one for everybody.
+    """
     waited = failures = 0
-    ambiguous = False
+    ambiguous = queued = False
     pause = FIRST_PAUSE // 2
-    while True:
-        try:
-            found = yield claim
-        except StoreError as error:
-            # Once the claim may stand, giving up would leave it to block its key, and an opaque one to end as unknown:
-            # ask again. The store recognises its own owner token.
-            failures += 1
-            ambiguous = ambiguous or isinstance(error, AmbiguousWriteError)
-            if ambiguous and failures < CLAIM_ATTEMPTS:
-                yield Wait(FIRST_PAUSE << (failures - 1))
-                continue
-            if ambiguous and claim.effects is not Effects.TRANSACTIONAL:
-                yield from _disown(claim)
-            return (yield from _no_store("store.unavailable", error, policy))
-        if type(found) is Claimed:
-            break
-        assert type(found) is Existing, found
-        if found.verdict is Verdict.IN_PROGRESS and waited < policy.wait_us:
-            step = min(pause, policy.wait_us - waited)
-            passed = yield Wait(step, claim.digest, policy.wait_us - waited)
-            # A store that wakes its waiters for nothing is still not asked for ever.
-            waited += max(passed, SHORTEST_PAUSE) if isinstance(passed, int) else step
-            pause = min(pause * 2, LONGEST_PAUSE)
-            continue
-        verdict, record, now = found
-        yield _NOTICES[verdict]
-        return answer_for(verdict, record, now, policy, usual_us)
+    try:
+        while True:
+            try:
+                found = yield claim
+            except StoreError as error:
+                # Once the claim may stand, giving up would leave it to block its key, and an opaque one to end as
+                # unknown: ask again. The store recognises its own owner token.
+                failures += 1
+                ambiguous = ambiguous or isinstance(error, AmbiguousWriteError)
+                if ambiguous and failures < CLAIM_ATTEMPTS:
+                    yield Wait(FIRST_PAUSE << (failures - 1))
+                    continue
+                if ambiguous and claim.effects is not Effects.TRANSACTIONAL:
+                    yield from _disown(claim)
+                return (yield from no_store("store.unavailable", error, policy))
+            if type(found) is Claimed:
+                break
+            assert type(found) is Existing, found
+            if found.verdict is Verdict.IN_PROGRESS and waited < policy.wait_us:
+                if queue is not None and not queued:
+                    queued = queue.queue(claim.scope)
+                if queue is None or queued:
+                    step = min(pause, policy.wait_us - waited)
+                    passed = yield Wait(step, claim.digest, policy.wait_us - waited)
+                    # A store that wakes its waiters for nothing is still not asked for ever.
+                    waited += max(passed, SHORTEST_PAUSE) if isinstance(passed, int) else step
+                    pause = min(pause * 2, LONGEST_PAUSE)
+                    continue
+            verdict, record, now = found
+            yield _NOTICES[verdict]
+            return answer_for(verdict, record, now, policy, usual_us)
+    finally:
+        if queued:
+            assert queue is not None
+            queue.leave_queue(claim.scope)
     own, _, previous = found
     if previous is not None:
         yield Notice("claim.taken_over")
@@ -165,7 +186,7 @@ def _not_recorded(
         # The transaction is gone and its effects with it.
         if isinstance(error, CommitRefusedError):
             return Propagate(error)
-        return (yield from _no_store("recording.failed", error, policy))
+        return (yield from no_store("recording.failed", error, policy))
     try:
         if isinstance(error, LeaseLostError):
             raise error
@@ -333,7 +354,7 @@ def _disown(claim: Claim) -> Generator[Step, object, None]:
         return
 
 
-def _no_store(name: str, error: StoreError, policy: Policy) -> Exchange:
+def no_store(name: str, error: StoreError, policy: Policy) -> Exchange:
     """Nothing was done, for want of a store. Asking again does not make tables."""
     if isinstance(error, SchemaError):
         yield Notice("store.misconfigured", loud=True, error=error)

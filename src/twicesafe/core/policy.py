@@ -16,6 +16,7 @@ from twicesafe.core.carriers import Field
 from twicesafe.core.fingerprint import FingerprintRule
 from twicesafe.core.first_sent import FirstSent
 from twicesafe.core.keys import KeyRule, plain_key
+from twicesafe.core.limits import Limits
 from twicesafe.core.problems import PROBLEMS, problem
 from twicesafe.core.profiles import settings_of
 from twicesafe.core.record import Effects, HeaderLines, Micros, StoredResponse
@@ -101,6 +102,9 @@ class Policy:
     body_limit: int = DEFAULT_BODY_LIMIT
     response_limit: int = DEFAULT_RESPONSE_LIMIT
     wait: timedelta = timedelta(0)
+    limits: Limits = Limits()
+    """How many keys callers may use for the first time, and how many duplicates may wait. By default new keys are not
+    counted: how many are too many is known to nobody but the application."""
     store_cookies: bool = False
     """Whether a replay hands out the first answer's Set-Cookie lines again. They may be a session of the past (D3)."""
     unknown_on_error: bool = False
@@ -155,6 +159,8 @@ class Policy:
     """The line that tells what is no refusal."""
     key_name: str = field(init=False, repr=False, compare=False)
     """What problem documents call the key's carrier."""
+    counts_keys: bool = field(init=False, repr=False, compare=False)
+    """Whether a new key may be refused for want of room."""
     unrecorded: frozenset[int] = field(init=False, repr=False, compare=False)
     """Statuses that say that nothing was done, or may say it: what is not in here is recorded."""
 
@@ -215,6 +221,9 @@ class Policy:
             self.first_sent.check_rule(self.key_retention)
             if self.clock is None:
                 raise ConfigurationError("first_sent compares times: pass clock=time.time")
+        limits: object = self.limits
+        if not isinstance(limits, Limits):
+            raise ConfigurationError(f"limits must be a Limits, not {limits!r}")
         for name in ("header", "marker", "retention_header", "retryable_header", "result_header"):
             _check_header(name, getattr(self, name))
         if not self.header and not self.fields:
@@ -238,6 +247,7 @@ class Policy:
         own = [name for name, _ in (*self.marked, *self.announced)]
         write(self, "forgotten", forgotten(store_cookies=self.store_cookies, own=own))
         write(self, "result", (self.result_header.lower().encode("ascii"), b"accepted"))
+        write(self, "counts_keys", self.limits.counts_keys)
         write(self, "key_name", self.header or self.fields[0].name)
 
     @classmethod

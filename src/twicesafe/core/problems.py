@@ -49,6 +49,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = MappingProxyType(
         "body-too-large": ProblemType(413, "The request body is too large", False, True),
         "body-incomplete": ProblemType(400, "The request body ended early", True, False),
         "caller-unknown": ProblemType(403, "The caller could not be identified", False, False),
+        "too-many-keys": ProblemType(429, "Too many new Idempotency-Keys", True, False),
         "key-reused": ProblemType(422, "Idempotency-Key is already used", False, False),
         "in-progress": ProblemType(409, "A request is outstanding for this Idempotency-Key", True, False),
         "outcome-unknown": ProblemType(409, "The outcome of the first attempt is unknown", True, False),
@@ -75,6 +76,9 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = MappingProxyType(
 DETAILS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "key-missing": "This operation requires {header}. Send a new UUID for every new intent.",
+        "too-many-keys": "This caller, or all callers together, have used as many new keys as the server takes on for "
+        "now. Nothing was run and nothing is remembered of this request. Ask again with the same key after the time in "
+        "Retry-After.",
         "key-reused": "{header} was already used for another request. It must not be reused across different "
         "payloads, methods or addresses.",
         "in-progress": "A request with the same {header} is being processed. Ask again with the same key "
