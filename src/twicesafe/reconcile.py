@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from twicesafe.core.functions import DONE as STATUS_DONE
 from twicesafe.core.journal import Journal
 from twicesafe.core.keys import derive
-from twicesafe.core.record import Instant, Record, RecordState, StoredResponse
+from twicesafe.core.record import Instant, Ownership, Record, RecordState, StoredResponse
 from twicesafe.core.settling import Reopen, Settle, open_call, reopen, settle, steps_of, told
 from twicesafe.core.turns import pause_before
 from twicesafe.core.values import AnyValues
@@ -92,7 +92,7 @@ class _Reconcilers:
         self._store: Any = store
         self._observer = observer
         self._finders: dict[str, Finder] = {}
-        self._turns: dict[tuple[bytes, int], tuple[int, Instant]] = {}
+        self._turns: dict[Ownership, tuple[int, Instant]] = {}
         """How often each was asked about, and when it is its turn again."""
         self._after: object = None
 
@@ -111,7 +111,7 @@ class _Reconcilers:
         done = not_done = unclear = failed = 0
         for record in found.records:
             finder = self._finders.get(record.operation)
-            where = (record.digest, record.epoch)
+            where = record.ownership
             times, due = self._turns.get(where, (0, 0))
             if finder is None or record.state is not RecordState.UNKNOWN or found.now < due:
                 continue
@@ -135,7 +135,7 @@ class _Reconcilers:
                 tell(self._observer, Event("outcome.settled", record.operation, hint, loud=False))
         return Reconciled(done, not_done, unclear, failed, found.after is not None)
 
-    def _later(self, where: tuple[bytes, int], times: int, now: Instant) -> None:
+    def _later(self, where: Ownership, times: int, now: Instant) -> None:
         if len(self._turns) >= REMEMBERED:
             self._turns.clear()
         self._turns[where] = (times + 1, now + pause_before(times + 1))

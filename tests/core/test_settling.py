@@ -79,16 +79,16 @@ def test_what_a_person_may_end(journal: Journal | None, as_done: bool, as_not_do
 
 @pytest.mark.parametrize("response", [ANSWER, None])
 def test_a_settlement_is_kept_as_long_as_its_claim_meant_to(response: object) -> None:
-    """R10, R26: from now on; and conditioned on the attempt that was seen."""
+    """R10, R26: from now on; and conditioned on the claim that was seen."""
     record = held()
     retention = 3605 * SECOND
-    assert settle(record, response) == Settle(record.digest, 1, response, retention, retention)  # type: ignore[arg-type]
+    assert settle(record, response) == Settle(record.ownership, response, retention, retention)  # type: ignore[arg-type]
 
 
 def test_a_settlement_is_never_kept_for_no_time() -> None:
     """R10: whatever a record says of its own retention."""
     record = held()._replace(key_until=NOW - 9 * SECOND)
-    assert settle(record, ANSWER)[3:] == (1, 1)
+    assert settle(record, ANSWER)[2:] == (1, 1)
 
 
 @pytest.mark.parametrize("journal", [Journal(), ending(OPEN)])
@@ -96,7 +96,7 @@ def test_an_operation_is_let_go_on_from_where_it_was_seen(journal: Journal) -> N
     """I10: on condition that its recovery point still is where it was; with no steps taken it begins at its first."""
     record = held(journal)
     assert reopen(record, journal) == Reopen(
-        record.digest, 3, record.recovery_point, journal.point, record.recovery_data
+        record.ownership, record.recovery_point, journal.point, record.recovery_data
     )
     assert record.recovery_point != reopen(record, journal.having(Entry("charge", CALL, DONE, "1"))).point
 

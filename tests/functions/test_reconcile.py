@@ -134,6 +134,28 @@ def test_a_settlement_and_an_owner_never_both_write(monkeypatch: pytest.MonkeyPa
     assert rig.charge("ann") == 8
 
 
+def test_the_next_life_of_a_key_has_its_own_turn_and_its_own_settlement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I3, R26: settled as not done and claimed anew, a key counts from the same epoch; what was found out about its
+    earlier life settles nothing, and its earlier life's pause is not its own."""
+    rig = Rig()
+    assert rig.reconcilers.run_once().unclear == 1
+    (found,) = rig.store.outstanding().records
+    assert rig.store.settle(found.ownership, None, 0, 0)
+    rig.fails = True
+    with pytest.raises(TimeoutError):
+        rig.charge("ann")
+    assert len(rig.ledger.rows) == 2
+    assert rig.reconcilers.run_once().unclear == 1, "asked about at once"
+    rig.clock.advance(timedelta(hours=1))
+    rig.answer = NotDone()
+    with monkeypatch.context() as late:
+        late.setattr(rig.store, "outstanding", lambda *what: _of(found, rig))
+        assert rig.reconcilers.run_once()[:2] == (0, 0)
+    with pytest.raises(OutcomeUnknownError):
+        rig.charge("ann")
+    assert len(rig.ledger.rows) == 2
+
+
 def _of(record: Any, rig: Rig) -> Any:
     return Outstanding((record,), rig.store.now(), None)
 

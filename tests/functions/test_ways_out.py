@@ -50,7 +50,7 @@ def test_what_was_tried_too_often_goes_on_once_somebody_says_so(shop: Shop) -> N
     once = shop.another()
     op = exhausted(shop, once)
     (record,) = shop.store.outstanding().records
-    assert shop.store.reopen(record.digest, record.epoch, record.recovery_point, None, record.recovery_data)
+    assert shop.store.reopen(record.ownership, record.recovery_point, None, record.recovery_data)
     shop.clock.advance(timedelta(microseconds=pause_before(1) + 1))
     assert once.resume()[:3] == (1, 0, 0)
     assert op() == "done"

@@ -190,7 +190,7 @@ def test_claims_work_where_partitions_are_missing(postgresql_server: PostgresqlS
                 await transaction.complete(own, ANSWER, DAY_US, DAY_US)
             held = await won(here.store, "settled")
             await here.store.hold(held)
-            assert await here.store.settle(held.digest, held.epoch, ANSWER, DAY_US, DAY_US)
+            assert await here.store.settle(held, ANSWER, DAY_US, DAY_US)
             assert here.place.effects("transactional") == 1
             assert here.bodies() == (0, 3)
             for key in ("leased", "transactional", "settled"):

@@ -67,8 +67,8 @@ def test_a_client_that_repeats_by_itself_does_no_harm(dynamodb_server, dynamodb_
             held = await won(store, "held")
             await store.hold(held)
             dynamodb_faults.append(("DeleteItem", Fault.LOST_ANSWER))
-            assert await store.settle(held.digest, held.epoch, None, KEY, BODY)
-            assert not await store.settle(held.digest, held.epoch, None, KEY, BODY)
+            assert await store.settle(held, None, KEY, BODY)
+            assert not await store.settle(held, None, KEY, BODY)
             dynamodb_faults.extend([("TransactWriteItems", Fault.LOST_ANSWER)])
             async with store.transaction() as transaction:
                 own = await won(transaction, "transaction", effects=TRANSACTIONAL)

@@ -112,9 +112,9 @@ def test_what_is_unknown_survives_the_loss_of_redis(redis_server: RedisServer, k
             for key in ("held", "stale", "swept"):
                 assert await verdict(store, digest=wish(key).digest) is Verdict.UNKNOWN
             row = (await store.read(wish("held").digest)).record
-            assert await store.settle(row.digest, row.epoch, ANSWER, KEY, KEY)
+            assert await store.settle(row.ownership, ANSWER, KEY, KEY)
             row = (await store.read(wish("stale").digest)).record
-            assert await store.settle(row.digest, row.epoch, None, KEY, KEY)
+            assert await store.settle(row.ownership, None, KEY, KEY)
             assert await verdict(store, digest=wish("held").digest) is Verdict.REPLAY
             assert await verdict(store, digest=wish("stale").digest) == "ran"
 

@@ -73,7 +73,7 @@ def test_what_is_refused_shortens_no_ones_answer(redis_server: RedisServer) -> N
         with pytest.raises(LeaseLostError):
             store.complete(late, ANSWER, KEY, 1)
         store.complete(own, ANSWER, KEY, 1)
-        assert not store.settle(own.digest, own.epoch, ANSWER, KEY, 1)
+        assert not store.settle(own, ANSWER, KEY, 1)
         assert client.pttl(body) > BODY / 2000
     store.close()
 
@@ -115,7 +115,8 @@ def written(store: Any, step: str, own: Ownership) -> Any:
 def settled(store: Any, digest: bytes, response: Any) -> Any:
     """What an operator does, who has just read the record."""
     record = store.read(digest).record
-    return store.settle(digest, 1 if record is None else record.epoch, response, 60 * SECOND, 30 * SECOND)
+    own = Ownership(digest, bytes(16), 1) if record is None else record.ownership
+    return store.settle(own, response, 60 * SECOND, 30 * SECOND)
 
 
 def shown(told: Any) -> tuple[Any, ...]:

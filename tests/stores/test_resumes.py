@@ -131,15 +131,15 @@ def test_an_operation_that_is_let_go_on_has_the_data_it_was_given(play: Callable
         await store.advance(own, None, "1 open charge", SECOND_ONE)
         await store.hold(own)
         clock.advance(timedelta(microseconds=1))
-        assert not await store.reopen(own.digest, own.epoch, None, "1 done charge", THIRD)
-        assert await store.reopen(own.digest, own.epoch, "1 open charge", "1 done charge", THIRD)
+        assert not await store.reopen(own, None, "1 done charge", THIRD)
+        assert await store.reopen(own, "1 open charge", "1 done charge", THIRD)
         assert await steps(store, own) == ("1 done charge", THIRD)
         record = await found(store)
         assert record.recovery_data == THIRD and record.request == b"the request"
         assert record.lease_until == record.created_at, "no worker waits for a turn"
         again = (await won(store)).ownership
         await store.hold(again)
-        assert await store.reopen(again.digest, again.epoch, "1 done charge", None, THIRD)
+        assert await store.reopen(again, "1 done charge", None, THIRD)
         anew = (await won(store)).ownership
         await store.advance(anew, None, "1 done reserve", FIRST)
         assert await steps(store, anew) == ("1 done reserve", FIRST)

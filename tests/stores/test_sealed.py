@@ -114,7 +114,7 @@ def test_neither_header_lines_nor_bodies_nor_requests_lie_there_in_the_clear(she
     store.start_answer(own, SECRETS._replace(body=None))
     held = won(store, "held")
     store.hold(held)
-    assert store.settle(held.digest, held.epoch, SECRETS, KEY, BODY)
+    assert store.settle(held, SECRETS, KEY, BODY)
     rows = shelf.rows()
     assert [row[0] for row in rows] == [201, 201, 201]
     for column in [value for row in rows for value in row[1:] if value is not None]:

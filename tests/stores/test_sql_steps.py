@@ -291,7 +291,7 @@ def test_purging_finds_what_has_ended_at_once(
     response = ANSWER if kept else HEAD
     if held:
         table.run(table.steps.hold(own))
-        assert table.run(table.steps.settle(own.digest, own.epoch, response, key_us, body_us))
+        assert table.run(table.steps.settle(own, response, key_us, body_us))
     else:
         table.run(table.steps.complete(own, response, key_us, body_us))
     if kept and body_us < key_us:

@@ -152,6 +152,24 @@ class TakesNoLease(MemoryStore):
         return super().claim(claim._replace(lease_us=claim.lease_us or 1_000_000_000))
 
 
+class SettlesByTheEpoch(MemoryStore):
+    """Takes the next life of a key for the one that was judged, because it counts from 1 too."""
+
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: int, body_us: int) -> bool:
+        return super().settle(self.under_this_epoch(own), response, key_us, body_us)
+
+    def under_this_epoch(self, own: Ownership) -> Ownership:
+        row = self.read(own.digest).record
+        return own if row is None or row.epoch != own.epoch else row.ownership
+
+
+class GoesOnByTheEpoch(SettlesByTheEpoch):
+    """The same, letting operations go on."""
+
+    def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        return super().reopen(self.under_this_epoch(own), seen, point, data)
+
+
 BROKEN = {
     LooksThenInserts: "one_of_many_wins",
     ForgetsWhoseItIs: "own_claim_is_recognised",
@@ -168,6 +186,8 @@ BROKEN = {
     GoesByAnotherClock: "a_claim_is_kept_as_asked",
     ChangesWhatIsDone: "completing_twice_is_completing_once",
     TakesNoLease: "no_lease_is_absent",
+    SettlesByTheEpoch: "a_late_settlement_is_of_no_other_claim",
+    GoesOnByTheEpoch: "only_what_was_judged_goes_on",
 }
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from twicesafe.core.journal import DONE, LOST, OPEN, UNSENT, Entry, Journal
-from twicesafe.core.record import Effects, Micros, Record, StoredResponse
+from twicesafe.core.record import Effects, Micros, Ownership, Record, StoredResponse
 from twicesafe.errors import ConfigurationError, DefinitionChangedError
 
 
 class Settle(NamedTuple):
     """End it: with this answer, or by forgetting it. What `settle` of a store takes."""
 
-    digest: bytes
-    epoch: int
+    own: Ownership
     response: StoredResponse | None
     key_us: Micros
     body_us: Micros
@@ -26,8 +25,7 @@ class Settle(NamedTuple):
 class Reopen(NamedTuple):
     """Let it go on from here. What `reopen` of a store takes."""
 
-    digest: bytes
-    epoch: int
+    own: Ownership
     seen: str | None
     point: str | None
     data: bytes | None
@@ -71,10 +69,10 @@ def may_end(journal: Journal | None, *, done: bool) -> bool:
 def settle(record: Record, response: StoredResponse | None) -> Settle:
     """As done with this answer, or with None as not done. It is kept for as long as the claim had meant to keep it."""
     retention = max(1, record.key_until - record.created_at)
-    return Settle(record.digest, record.epoch, response, retention, retention)
+    return Settle(record.ownership, response, retention, retention)
 
 
 def reopen(record: Record, journal: Journal) -> Reopen:
     """Behind the steps of this journal."""
     data = journal.written() if journal.entries else record.recovery_data
-    return Reopen(record.digest, record.epoch, record.recovery_point, journal.point, data)
+    return Reopen(record.ownership, record.recovery_point, journal.point, data)

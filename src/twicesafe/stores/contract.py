@@ -105,12 +105,11 @@ class Store(Session, Protocol):
         A transaction in flight for this key is waited for, within bounds.
         """
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """End an unknown outcome: with a response it is completed, with None released.
 
-        False where it was not unknown under this epoch.
+        `own` is the ownership of the record that somebody judged (`Record.ownership`). False where it is no longer
+        unknown under that. The epoch alone does not tell: a key that was released and claimed anew counts from 1 again.
         """
 
     def now(self) -> Instant:
@@ -176,11 +175,12 @@ class Resumes(Protocol):
         such a store have it too: there the point moves with the transaction's commit, and not without it.
         """
 
-    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+    def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
         """Let a resumable operation whose outcome is unknown go on, from the recovery point `point`.
 
         `data` is the whole that belongs to it. The claim is stale from then on; from its creation on where it goes on
-        at once (see core.turns). False where it is not unknown under this epoch, or its point is not as it was seen.
+        at once (see core.turns). False where it is not unknown under this ownership (see Store.settle), or its point is
+        not as it was seen.
         """
 
     def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
@@ -277,7 +277,7 @@ class AsyncStore(AsyncSession, Protocol):
     def transaction(self) -> AsyncTransaction: ...
     async def read(self, digest: bytes) -> Found: ...
     async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
+        self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros
     ) -> bool: ...
     async def now(self) -> Instant: ...
     async def purge(self, limit: int = 1000) -> int: ...
@@ -296,9 +296,7 @@ class AsyncResumes(Protocol):
     """Resumes, for asyncio."""
 
     async def advance(self, own: Ownership, seen: str | None, point: str, data: bytes) -> None: ...
-    async def reopen(
-        self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None
-    ) -> bool: ...
+    async def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool: ...
     async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding: ...
 
 

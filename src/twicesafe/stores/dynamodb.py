@@ -117,11 +117,9 @@ class DynamodbStore:
         """See Store.read."""
         return self.run(self._steps.read(digest))
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        return self.run(self._steps.settle(digest, epoch, response, key_us, body_us))
+        return self.run(self._steps.settle(own, response, key_us, body_us))
 
     def now(self) -> Instant:
         """See Store.now. The earliest that it can be, asked for anew."""

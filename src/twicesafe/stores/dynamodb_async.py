@@ -114,11 +114,9 @@ class AsyncDynamodbStore:
         """See Store.read."""
         return await self.run(self._steps.read(digest))
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        return await self.run(self._steps.settle(digest, epoch, response, key_us, body_us))
+        return await self.run(self._steps.settle(own, response, key_us, body_us))
 
     async def now(self) -> Instant:
         """See Store.now. The earliest that it can be, asked for anew."""

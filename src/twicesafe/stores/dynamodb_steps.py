@@ -300,16 +300,14 @@ class DynamodbSteps:
             yield Pause(_LOOK_AGAIN)
             waited += _LOOK_AGAIN
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> Steps[bool]:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> Steps[bool]:
         """See Store.settle."""
-        condition = "#epoch = :epoch AND #state = :unknown"
-        values = {":epoch": number(epoch), ":unknown": UNKNOWN}
+        condition = f"{OWNED} AND #state = :unknown"
+        values = {":unknown": UNKNOWN, **of_own(own)}
         if response is None:
-            answer = yield self.requests.delete(digest, condition, values)
+            answer = yield self.requests.delete(own.digest, condition, values)
             return not answer.refused or (answer.repeated and answer.item is None)
-        answer = yield from self._completed(digest, response, key_us, body_us, condition, values)
+        answer = yield from self._completed(own.digest, response, key_us, body_us, condition, values)
         return not answer.refused
 
     def now(self) -> Steps[Instant]:

@@ -254,11 +254,9 @@ class JoinedStore:
         found: Found = self.leased.read(digest)
         return found
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        settled: bool = self.leased.settle(digest, epoch, response, key_us, body_us)
+        settled: bool = self.leased.settle(own, response, key_us, body_us)
         return settled
 
     def now(self) -> Instant:

@@ -107,11 +107,9 @@ class CarriedStore(_CarriedSession):
         """See Store.read."""
         return await self._carry(partial(self.store.read, digest))
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        return await self._carry(partial(self.store.settle, digest, epoch, response, key_us, body_us))
+        return await self._carry(partial(self.store.settle, own, response, key_us, body_us))
 
     async def now(self) -> Instant:
         """See Store.now."""
@@ -189,11 +187,9 @@ class AsyncJoinedStore:
         found: Found = await self.leased.read(digest)
         return found
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        settled: bool = await self.leased.settle(digest, epoch, response, key_us, body_us)
+        settled: bool = await self.leased.settle(own, response, key_us, body_us)
         return settled
 
     async def now(self) -> Instant:

@@ -71,11 +71,9 @@ class AsyncMemoryStore:
         """See Store.read."""
         return self._store.read(digest)
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        return self._store.settle(digest, epoch, response, key_us, body_us)
+        return self._store.settle(own, response, key_us, body_us)
 
     async def now(self) -> Instant:
         """See Store.now."""
@@ -94,9 +92,9 @@ class AsyncMemoryStore:
         """See SettlesStale.settle_stale."""
         return self._store.settle_stale(look_at)
 
-    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+    async def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
         """See Resumes.reopen."""
-        return self._store.reopen(digest, epoch, seen, point, data)
+        return self._store.reopen(own, seen, point, data)
 
     async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
         """See Resumes.outstanding."""

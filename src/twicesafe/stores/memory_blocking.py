@@ -248,19 +248,23 @@ class MemoryStore:
         with self._lock:
             return Found(self._find(digest), self._clock())
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
         with self._lock:
-            record = self._live.get(digest)
-            if type(record) is not Record or record.state is not RecordState.UNKNOWN or record.epoch != epoch:
+            record = self._unknown(own)
+            if record is None:
                 return False
             if response is None:
-                del self._live[digest]
+                del self._live[own.digest]
             else:
-                self._complete(digest, record, response, self._clock(), key_us, body_us)
+                self._complete(own.digest, record, response, self._clock(), key_us, body_us)
             return True
+
+    def _unknown(self, own: Ownership) -> Record | None:
+        record = self._live.get(own.digest)
+        if type(record) is not Record or record.state is not RecordState.UNKNOWN or record.ownership != own:
+            return None
+        return record
 
     def now(self) -> Instant:
         """See Store.now."""
@@ -299,16 +303,16 @@ class MemoryStore:
                     self._swept -= digest not in self._live
             return Swept(settled, self._swept < len(self._live))
 
-    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+    def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
         """See Resumes.reopen."""
         with self._lock:
-            record = self._live.get(digest)
-            if type(record) is not Record or record.state is not RecordState.UNKNOWN or record.epoch != epoch:
+            record = self._unknown(own)
+            if record is None:
                 return False
             if record.effects is not Effects.RESUMABLE or record.recovery_point != seen:
                 return False
             until = record.created_at if goes_on_at_once(point) else self._clock()
-            self._live[digest] = record._replace(
+            self._live[own.digest] = record._replace(
                 state=RecordState.CLAIMED, lease_until=until, recovery_point=point, recovery_data=data
             )
             return True

@@ -115,15 +115,11 @@ class AsyncMysqlStore:
         """See Store.read."""
         return await self._run(self._steps.read(digest))
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle. A body that no packet could hold is not kept."""
         if response is None:
-            return await self._run(self._steps.settle(digest, epoch, None, key_us, body_us))
-        return await self._run_fitted(
-            response, lambda fitted: self._steps.settle(digest, epoch, fitted, key_us, body_us)
-        )
+            return await self._run(self._steps.settle(own, None, key_us, body_us))
+        return await self._run_fitted(response, lambda fitted: self._steps.settle(own, fitted, key_us, body_us))
 
     async def now(self) -> Instant:
         """See Store.now."""
@@ -137,9 +133,9 @@ class AsyncMysqlStore:
         """See SettlesStale.settle_stale."""
         return await self._run(self._steps.settle_stale(look_at))
 
-    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+    async def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
         """See Resumes.reopen."""
-        return await self._run(self._steps.reopen(digest, epoch, seen, point, data))
+        return await self._run(self._steps.reopen(own, seen, point, data))
 
     async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
         """See Resumes.outstanding."""

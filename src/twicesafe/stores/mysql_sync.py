@@ -108,13 +108,11 @@ class MysqlStore:
         """See Store.read."""
         return self._run(self._steps.read(digest))
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle. A body that no packet could hold is not kept."""
         if response is None:
-            return self._run(self._steps.settle(digest, epoch, None, key_us, body_us))
-        return self._run_fitted(response, lambda fitted: self._steps.settle(digest, epoch, fitted, key_us, body_us))
+            return self._run(self._steps.settle(own, None, key_us, body_us))
+        return self._run_fitted(response, lambda fitted: self._steps.settle(own, fitted, key_us, body_us))
 
     def now(self) -> Instant:
         """See Store.now."""
@@ -128,9 +126,9 @@ class MysqlStore:
         """See SettlesStale.settle_stale."""
         return self._run(self._steps.settle_stale(look_at))
 
-    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+    def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
         """See Resumes.reopen."""
-        return self._run(self._steps.reopen(digest, epoch, seen, point, data))
+        return self._run(self._steps.reopen(own, seen, point, data))
 
     def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
         """See Resumes.outstanding."""

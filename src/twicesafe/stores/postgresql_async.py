@@ -125,11 +125,9 @@ class AsyncPostgresqlStore:
         """See Store.read."""
         return await self._run(self._steps.read(digest))
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        return await self._run(self._steps.settle(digest, epoch, response, key_us, body_us))
+        return await self._run(self._steps.settle(own, response, key_us, body_us))
 
     async def settled(self, digest: bytes, within_us: Micros) -> None:
         """Return when the record of `digest` may have changed, or the time is over. Holds no connection of the pool.
@@ -166,9 +164,9 @@ class AsyncPostgresqlStore:
         """See SettlesStale.settle_stale."""
         return await self._run(self._steps.settle_stale(look_at))
 
-    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+    async def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
         """See Resumes.reopen."""
-        return await self._run(self._steps.reopen(digest, epoch, seen, point, data))
+        return await self._run(self._steps.reopen(own, seen, point, data))
 
     async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
         """See Resumes.outstanding."""

@@ -111,11 +111,9 @@ class RedisStore:
         """See Store.read."""
         return self._run(self._steps.read(digest))
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        return self._run(self._steps.settle(digest, epoch, response, key_us, body_us))
+        return self._run(self._steps.settle(own, response, key_us, body_us))
 
     def now(self) -> Instant:
         """See Store.now."""
@@ -244,11 +242,9 @@ class AsyncRedisStore:
         """See Store.read."""
         return await self._run(self._steps.read(digest))
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        return await self._run(self._steps.settle(digest, epoch, response, key_us, body_us))
+        return await self._run(self._steps.settle(own, response, key_us, body_us))
 
     async def now(self) -> Instant:
         """See Store.now."""

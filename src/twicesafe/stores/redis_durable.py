@@ -213,29 +213,27 @@ class DurableSteps:
             return kept
         return here if _is_free(kept) or _same_unknown(kept.record, here.record) else kept
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> Asking[bool]:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> Asking[bool]:
         """See Store.settle. Released, Redis forgets it first; completed, `records` knows it first: cut short in
         between, it can be settled again."""
-        kept: Found = yield ToRecords("read", (digest,))
-        here = (yield from self._claims.read(digest)).record
-        if here is not None and here.state is not RecordState.UNKNOWN:
+        kept: Found = yield ToRecords("read", (own.digest,))
+        here = (yield from self._claims.read(own.digest)).record
+        if here is not None and (here.state is not RecordState.UNKNOWN or here.owner != own.owner):
             here = None
         if _is_free(kept):
-            if here is None or here.epoch != epoch:
+            if here is None or here.ownership != own:
                 return False
             yield from self._hold_there(_as_claim(here, SHORT))
-            kept = yield ToRecords("read", (digest,))
-        if here is not None and _same_unknown(kept.record, here) and epoch == here.epoch:
+            kept = yield ToRecords("read", (own.digest,))
+        if here is not None and _same_unknown(kept.record, here) and own == here.ownership:
             assert kept.record is not None
-            epoch = kept.record.epoch
-        if response is None and here is not None and kept.record is not None and kept.record.epoch == epoch:
-            yield from self._claims.settle(digest, here.epoch, None, key_us, body_us)
-        done: bool = yield ToRecords("settle", (digest, epoch, response, key_us, body_us))
+            own = kept.record.ownership
+        if response is None and here is not None and kept.record is not None and kept.record.ownership == own:
+            yield from self._claims.settle(here.ownership, None, key_us, body_us)
+        done: bool = yield ToRecords("settle", (own, response, key_us, body_us))
         if done and response is not None and here is not None:
             with suppress(StoreError):
-                yield from self._claims.settle(digest, here.epoch, response, key_us, body_us)
+                yield from self._claims.settle(here.ownership, response, key_us, body_us)
         return done
 
     def settle_stale(self, look_at: int) -> Asking[Swept]:

@@ -26,7 +26,6 @@ _OWNERSHIP: Final = Struct(">Q16s")
 _BEFORE_LEASE: Final = Struct(">BccQ16sQ")
 _AFTER_LEASE: Final = Struct(">QQHIIc")
 _STATUS: Final = Struct(">H")
-_EPOCH: Final = Struct(">Q")
 
 _STATES: Final = {b"c": RecordState.CLAIMED, b"d": RecordState.COMPLETED, b"u": RecordState.UNKNOWN}
 _LETTER: Final = {
@@ -97,11 +96,6 @@ def taken_over(claim: Claim, seen: Record) -> tuple[bytes, bytes]:
 def ownership(own: Ownership) -> bytes:
     """As it stands in a record."""
     return _OWNERSHIP.pack(own.epoch, own.owner)
-
-
-def epoch(number: int) -> bytes:
-    """As it stands in a record."""
-    return _EPOCH.pack(number)
 
 
 def answer(response: StoredResponse) -> tuple[bytes, bytes]:

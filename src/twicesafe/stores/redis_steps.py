@@ -23,7 +23,6 @@ from twicesafe.stores.redis_rows import (
     NO_BODY,
     Kept,
     answer,
-    epoch,
     ownership,
     packed,
     taken_over,
@@ -189,15 +188,13 @@ class RedisSteps:
         kept = yield from self._whole(unpack(digest, found[0], now))
         return Found(kept.record, now)
 
-    def settle(
-        self, digest: bytes, number: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> Asking[bool]:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> Asking[bool]:
         """See Store.settle."""
         if response is None:
-            return (yield self._ask(scripts.SETTLE, digest, epoch(number))) is not None
-        place, tail = yield from self._placed(digest, epoch(number), response.body, key_us, body_us)
-        words = (epoch(number), *answer(response), place, tail, b"%d" % key_us, b"%d" % body_us)
-        return (yield self._ask(scripts.SETTLE, digest, *words)) is not None
+            return (yield self._ask(scripts.SETTLE, own.digest, ownership(own))) is not None
+        place, tail = yield from self._placed(own.digest, ownership(own), response.body, key_us, body_us)
+        words = (ownership(own), *answer(response), place, tail, b"%d" % key_us, b"%d" % body_us)
+        return (yield self._ask(scripts.SETTLE, own.digest, *words)) is not None
 
     def now(self) -> Asking[Instant]:
         """See Store.now."""

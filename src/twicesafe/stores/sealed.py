@@ -87,12 +87,10 @@ class SealedStore:
         """See Store.read. An answer that cannot be opened is shown without header lines and body."""
         return self._seals.found(self._store.read(digest))
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        sealed = None if response is None else self._seals.answer(response, digest, epoch)
-        return self._store.settle(digest, epoch, sealed, key_us, body_us)
+        sealed = None if response is None else self._seals.answer(response, own.digest, own.epoch)
+        return self._store.settle(own, sealed, key_us, body_us)
 
     def now(self) -> Instant:
         """See Store.now."""
@@ -220,12 +218,10 @@ class AsyncSealedStore:
         """See Store.read. An answer that cannot be opened is shown without header lines and body."""
         return await self._seals.afound(await self._store.read(digest))
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        sealed = None if response is None else await self._seals.aanswer(response, digest, epoch)
-        return await self._store.settle(digest, epoch, sealed, key_us, body_us)
+        sealed = None if response is None else await self._seals.aanswer(response, own.digest, own.epoch)
+        return await self._store.settle(own, sealed, key_us, body_us)
 
     async def now(self) -> Instant:
         """See Store.now."""

@@ -106,12 +106,10 @@ class Seals:
         """What is added is sealed by itself, so it costs as much however much is there."""
         return inner(own, seen, point, self._sealing.seal_steps(data, own.digest, seen, point))
 
-    def reopen(
-        self, inner: Any, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None
-    ) -> Any:
+    def reopen(self, inner: Any, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> Any:
         """The whole is sealed in one."""
-        sealed = None if data is None else self._sealing.seal_steps(data, digest, None, point)
-        return inner(digest, epoch, seen, point, sealed)
+        sealed = None if data is None else self._sealing.seal_steps(data, own.digest, None, point)
+        return inner(own, seen, point, sealed)
 
     def outstanding(self, inner: Any, after: object = None, look_at: int = 5_000) -> Any:
         """What cannot be opened is without its request, so that no worker here takes it up."""

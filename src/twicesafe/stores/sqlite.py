@@ -104,11 +104,9 @@ class SqliteStore:
         """See Store.read."""
         return self._writer.run(partial(self._steps.read, digest), under_lock=True)
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        return self._writer.run(partial(self._steps.settle, digest, epoch, response, key_us, body_us))
+        return self._writer.run(partial(self._steps.settle, own, response, key_us, body_us))
 
     def now(self) -> Instant:
         """See Store.now."""
@@ -122,9 +120,9 @@ class SqliteStore:
         """See SettlesStale.settle_stale."""
         return self._writer.run(partial(self._steps.settle_stale, look_at))
 
-    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+    def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
         """See Resumes.reopen."""
-        return self._writer.run(partial(self._steps.reopen, digest, epoch, seen, point, data))
+        return self._writer.run(partial(self._steps.reopen, own, seen, point, data))
 
     def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
         """See Resumes.outstanding."""
@@ -236,11 +234,9 @@ class AsyncSqliteStore:
         """See Store.read."""
         return await self._writer.arun(partial(self._steps.read, digest), under_lock=True)
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
-        return await self._writer.arun(partial(self._steps.settle, digest, epoch, response, key_us, body_us))
+        return await self._writer.arun(partial(self._steps.settle, own, response, key_us, body_us))
 
     async def now(self) -> Instant:
         """See Store.now."""
@@ -254,9 +250,9 @@ class AsyncSqliteStore:
         """See SettlesStale.settle_stale."""
         return await self._writer.arun(partial(self._steps.settle_stale, look_at))
 
-    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
+    async def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
         """See Resumes.reopen."""
-        return await self._writer.arun(partial(self._steps.reopen, digest, epoch, seen, point, data))
+        return await self._writer.arun(partial(self._steps.reopen, own, seen, point, data))
 
     async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
         """See Resumes.outstanding."""

@@ -27,6 +27,9 @@ STATEMENTS: Final = Need(
 SETTLES_STALE: Final = Need(
     lambda trial: hasattr(trial.subject.store, "settle_stale"), "the store does not look for stale claims by itself"
 )
+RESUMES: Final = Need(
+    lambda trial: hasattr(trial.subject.store, "reopen"), "the store does not let operations of several steps go on"
+)
 
 
 class Check(NamedTuple):

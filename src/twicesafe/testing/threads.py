@@ -103,10 +103,8 @@ class StoreInThreads(_InThreads):
     async def read(self, digest: bytes) -> Found:
         return await self.run(self._store.read, digest)
 
-    async def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> bool:
-        return await self.run(self._store.settle, digest, epoch, response, key_us, body_us)
+    async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
+        return await self.run(self._store.settle, own, response, key_us, body_us)
 
     async def now(self) -> Instant:
         return await self.run(self._store.now)
@@ -117,8 +115,8 @@ class StoreInThreads(_InThreads):
     async def settle_stale(self, look_at: int = 20_000) -> Swept:
         return await self.run(cast("SettlesStale", self._store).settle_stale, look_at)
 
-    async def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> bool:
-        return await self.run(cast("Resumes", self._store).reopen, digest, epoch, seen, point, data)
+    async def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> bool:
+        return await self.run(cast("Resumes", self._store).reopen, own, seen, point, data)
 
     async def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
         return await self.run(cast("Resumes", self._store).outstanding, after, look_at)

@@ -1,7 +1,7 @@
--- ARGV: now, epoch; to complete also: status, header lines, place of the body, body, key_us, body_us. The time, or nil
--- where the outcome is not unknown under this epoch.
+-- ARGV: now, ownership; to complete also: status, header lines, place of the body, body, key_us, body_us. The time, or nil
+-- where the outcome is not unknown under this ownership.
 local value = redis.call('GET', name)
-if not value or state(value) ~= 'u' or string.sub(value, 4, 11) ~= ARGV[2] then
+if not value or state(value) ~= 'u' or not owned(value, ARGV[2]) then
     return false
 end
 local at = now()

@@ -180,14 +180,12 @@ class SqlSteps:
             return Found(to_record(rows[0]), rows[0][WIDTH])
         return Found(None, (yield self._sql("now"))[0][0])
 
-    def settle(
-        self, digest: bytes, epoch: int, response: StoredResponse | None, key_us: Micros, body_us: Micros
-    ) -> Steps[bool]:
+    def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> Steps[bool]:
         """See Store.settle."""
         if response is None:
-            rows = yield self._sql("settle_not_done", digest=digest, epoch=epoch)
+            rows = yield self._sql("settle_not_done", **own._asdict())
         else:
-            rows = yield self._sql("settle", digest=digest, epoch=epoch, **of_response(response, key_us, body_us))
+            rows = yield self._sql("settle", **own._asdict(), **of_response(response, key_us, body_us))
         return bool(rows)
 
     def now(self) -> Steps[Instant]:
@@ -228,11 +226,11 @@ class SqlSteps:
         self._swept = 0 if last else place
         return Swept(settled, not last)
 
-    def reopen(self, digest: bytes, epoch: int, seen: str | None, point: str | None, data: bytes | None) -> Steps[bool]:
+    def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> Steps[bool]:
         """See Resumes.reopen."""
         at_once = int(goes_on_at_once(point))
         rows = yield self._sql(
-            "reopen", digest=digest, epoch=epoch, seen_point=seen or "", point=point, data=data, at_once=at_once
+            "reopen", **own._asdict(), seen_point=seen or "", point=point, data=data, at_once=at_once
         )
         return bool(rows)
 

@@ -267,11 +267,11 @@ END;
 UPDATE twicesafe_records SET
     state = 'completed', lease_until = {now}, key_until = {now} + :key_us, body_until = {now} + :body_us,
     purge_minute = ({now} + :purge_us) / 60000000, status = :status, headers = :headers, body = :body
-WHERE digest = :digest AND epoch = :epoch AND state = 'unknown'
+WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'unknown'
 {settled};
 
 -- name: settle_not_done
-DELETE FROM twicesafe_records WHERE digest = :digest AND epoch = :epoch AND state = 'unknown'
+DELETE FROM twicesafe_records WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'unknown'
 {settled};
 
 -- name: reopen
@@ -279,7 +279,7 @@ DELETE FROM twicesafe_records WHERE digest = :digest AND epoch = :epoch AND stat
 UPDATE twicesafe_records SET
     state = 'claimed', lease_until = CASE WHEN :at_once = 1 THEN created_at ELSE {now} END,
     recovery_point = :point, recovery_data = :data
-WHERE digest = :digest AND epoch = :epoch AND state = 'unknown' AND effects = 'resumable'
+WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'unknown' AND effects = 'resumable'
     AND COALESCE(recovery_point, '') = :seen_point
 {changed};
 

@@ -154,14 +154,14 @@ UPDATE twicesafe_records SET
     epoch = LAST_INSERT_ID(epoch),
     state = 'completed', lease_until = {now}, key_until = {now} + :key_us, body_until = {now} + :body_us,
     purge_minute = ({now} + :purge_us) DIV 60000000, status = :status, headers = :headers, body = :body
-WHERE digest = :digest AND epoch = :epoch AND state = 'unknown';
+WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'unknown';
 
 -- name: reopen [mysql]
 UPDATE twicesafe_records SET
     epoch = LAST_INSERT_ID(epoch),
     state = 'claimed', lease_until = CASE WHEN :at_once = 1 THEN created_at ELSE {now} END,
     recovery_point = :point, recovery_data = :data
-WHERE digest = :digest AND epoch = :epoch AND state = 'unknown' AND effects = 'resumable'
+WHERE digest = :digest AND owner = :owner AND epoch = :epoch AND state = 'unknown' AND effects = 'resumable'
     AND COALESCE(recovery_point, '') = :seen_point;
 
 -- name: sweep_to [mysql]

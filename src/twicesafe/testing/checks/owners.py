@@ -87,7 +87,7 @@ async def a_completed_record_stays(trial: Trial) -> None:
     await trial.lost(store.hold(own), "holding a completed record")
     await trial.lost(store.release(own), "releasing a completed record")
     for response in (None, ANSWER._replace(status=500)):
-        settled = await store.settle(own.digest, own.epoch, response, us(KEY), us(KEY))
+        settled = await store.settle(own, response, us(KEY), us(KEY))
         expect(not settled, "a completed record was settled")
     expect(await trial.row(own.digest) == before, "the completed record was changed")
 
