@@ -9,7 +9,8 @@ from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.record import Instant, Micros, Ownership, StoredResponse
 from twicesafe.errors import ConfigurationError
 from twicesafe.stores.contract import AsyncTransaction, AuditEntry, Outstanding, Swept
-from twicesafe.stores.memory_blocking import LOOKED_AT_TOGETHER, NO_TRANSACTION, MemoryStore, wall_clock
+from twicesafe.stores.memory_blocking import LOOKED_AT_TOGETHER, NO_TRANSACTION, MemoryStore
+from twicesafe.stores.memory_room import BYTES, RECORDS, wall_clock
 
 __all__ = ["AsyncMemoryStore", "MemoryStore"]
 
@@ -19,8 +20,17 @@ class AsyncMemoryStore:
 
     transactional = False
 
-    def __init__(self, store: MemoryStore | None = None, *, clock: Callable[[], Instant] = wall_clock) -> None:
-        self._store = MemoryStore(clock=clock) if store is None else store
+    def __init__(
+        self,
+        store: MemoryStore | None = None,
+        *,
+        clock: Callable[[], Instant] = wall_clock,
+        records_at_most: int = RECORDS,
+        bytes_at_most: int = BYTES,
+    ) -> None:
+        if store is None:
+            store = MemoryStore(clock=clock, records_at_most=records_at_most, bytes_at_most=bytes_at_most)
+        self._store = store
         self._claim, self._complete = self._store.claim, self._store.complete
 
     def __len__(self) -> int:

@@ -5,6 +5,9 @@ record. A completed record goes to another dict as ONE bytes object, packed, its
 thousand records cost the garbage collector nothing, where as many tuples stop the process for a quarter of a second at
 a time. A claim stands before what is completed under its digest, which can only be over by then.
 
+The space is bounded. A store that is full takes no new key, and says so as one that is out of reach: nothing runs that
+could not be remembered, and nothing that is remembered is given up for it.
+
 Nothing is ever searched. A queue holds every completed digest exactly once; while something may have expired, each
 claim looks at the few digests at its head, drops what is over and puts the rest back at the end.
 """
@@ -14,15 +17,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
-from time import time_ns
 from typing import Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, abandoned, decide, outstanding
 from twicesafe.core.record import Effects, Instant, Micros, Ownership, Record, RecordState, StoredResponse
 from twicesafe.core.turns import goes_on_at_once
-from twicesafe.errors import ConfigurationError, LeaseLostError
+from twicesafe.errors import ConfigurationError, LeaseLostError, StoreUnavailableError
 from twicesafe.stores.contract import AuditEntry, Outstanding, Swept, Transaction
+from twicesafe.stores.memory_room import BYTES, FULL, RECORDS, check_room, wall_clock
 from twicesafe.stores.memory_rows import Begun, begun, ends_of, pack, unpack
 
 NO_TRANSACTION: Final = (
@@ -41,18 +44,22 @@ _new: Final = tuple.__new__
 """Makes a named tuple by one call instead of two."""
 
 
-def wall_clock() -> Instant:
-    """The system's clock. It is this store's own: nobody else judges these records (I12)."""
-    return time_ns() // 1000
-
-
 class MemoryStore:
-    """A Store of the leased way, safe to share between threads. `clock` gives microseconds since the epoch."""
+    """A Store of the leased way, safe to share between threads. `clock` gives microseconds since the epoch.
+
+    It keeps at most `records_at_most` records, and takes no further key once completed ones fill `bytes_at_most`.
+    """
 
     transactional = False
 
-    def __init__(self, *, clock: Callable[[], Instant] = wall_clock) -> None:
+    def __init__(
+        self, *, clock: Callable[[], Instant] = wall_clock, records_at_most: int = RECORDS, bytes_at_most: int = BYTES
+    ) -> None:
+        check_room(records_at_most, bytes_at_most)
         self._clock = clock
+        self._records_at_most, self._bytes_at_most = records_at_most, bytes_at_most
+        self._bytes = 0
+        """Of completed records, their answers included."""
         self._lock = Lock()
         self._live: dict[bytes, Record | Begun] = {}
         """Claimed and unknown."""
@@ -87,6 +94,8 @@ class MemoryStore:
                 self._look_at(LOOKED_AT_PER_CLAIM, now)
             if digest in self._live or digest in self._rows:
                 return self._claim_again(claim, now)
+            if self._bytes >= self._bytes_at_most or len(self._live) + len(self._rows) >= self._records_at_most:
+                raise StoreUnavailableError(FULL)
             if claim[7] < 1 or claim[8] < 1:
                 raise ValueError(LASTING)
             self._live[digest] = (claim, now)
@@ -208,11 +217,15 @@ class MemoryStore:
         body, rows = response[2], self._rows
         until = now + key_us
         body_until = now + body_us
-        if digest not in rows:
+        if digest in rows:
+            self._bytes -= len(rows[digest]) + len(self._bodies.get(digest, b""))
+        else:
             self._queue.append(digest)
-        rows[digest] = pack(live, response, now, until, body_until)
+        row = rows[digest] = pack(live, response, now, until, body_until)
+        self._bytes += len(row)
         if body is not None:
             self._bodies[digest] = body
+            self._bytes += len(body)
             if body_until < until:
                 until = body_until
         elif digest in self._bodies:
@@ -363,15 +376,16 @@ class MemoryStore:
                 self._due_later = _FAR
             self._unseen -= 1
             digest = queue.popleft()
-            until, body_until = ends_of(rows[digest])
+            row = rows[digest]
+            until, body_until = ends_of(row)
             if now >= until:
                 del rows[digest]
-                bodies.pop(digest, None)
+                self._bytes -= len(row) + len(bodies.pop(digest, b""))
                 touched += 1
             else:
                 if digest in bodies:
                     if now >= body_until:
-                        del bodies[digest]
+                        self._bytes -= len(bodies.pop(digest))
                         touched += 1
                     else:
                         until = min(until, body_until)
