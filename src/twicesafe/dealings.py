@@ -103,6 +103,9 @@ class Dealings(Exchanging):
 
     async def _claimed(self, claim: Claim) -> bool:
         """Claim. Whether to run; otherwise there is a result, or the exchange has to go on."""
+        if self.operation.policy.counts_keys:
+            self._exchange = self._within_limits(self._exchange_of(claim), claim)
+            return await self._advance(None) is not None
         try:
             if claim.effects is Effects.TRANSACTIONAL:
                 found = await self._claim_in_transaction(claim)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from time import perf_counter_ns
 from typing import Any, Final
 
+from twicesafe.core.admission import Admission, admitted
 from twicesafe.core.claims import Claim, Claimed
 from twicesafe.core.exchange import exchange
 from twicesafe.core.keys import derive
+from twicesafe.core.limits import Limits
 from twicesafe.core.policy import Operation
 from twicesafe.core.record import Ownership
 from twicesafe.core.steps import Exchange, Notice
@@ -20,12 +23,19 @@ USUAL_AT_MOST: Final = 1000
 class Exchanges:
     """What the exchanges of one shell have in common."""
 
-    __slots__ = ("observer", "usual")
+    __slots__ = ("admissions", "observer", "usual")
 
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
+        self.admissions: dict[Limits, Admission] = {}
+        """What is used up of each, as far as it was asked for."""
         self.usual: dict[str, int] = {}
         """Microseconds that an operation usually takes, a moving average: what a duplicate is told to wait."""
+
+    def admission(self, limits: Limits) -> Admission:
+        """What is used up of these."""
+        found = self.admissions.get(limits)
+        return self.admissions.setdefault(limits, Admission(limits, Lock())) if found is None else found
 
     def _lease_lost(self, own: Ownership) -> None:
         tell(self.observer, Event("lease.lost", "", own.digest.hex()[:8], loud=True))
@@ -51,8 +61,18 @@ class Exchanging:
         """Begin the exchange: it stands at its claim."""
         claim = self._claim
         assert claim is not None
-        self._exchange = exchange(claim, self.operation.policy, self._shared.usual.get(claim.operation, 0))
+        self._exchange = self._exchange_of(claim)
         next(self._exchange)
+
+    def _exchange_of(self, claim: Claim) -> Exchange:
+        policy, shared = self.operation.policy, self._shared
+        queue = shared.admission(policy.limits) if policy.wait_us else None
+        return exchange(claim, policy, shared.usual.get(claim.operation, 0), queue)
+
+    def _within_limits(self, inner: Exchange, claim: Claim) -> Exchange:
+        """The exchange, for a caller who may use a new key."""
+        policy = self.operation.policy
+        return admitted(inner, claim, policy, self._shared.admission(policy.limits))
 
     def _going(self) -> Exchange:
         """The exchange, at the step at which the handler runs."""

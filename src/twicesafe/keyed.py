@@ -164,6 +164,8 @@ class KeyedRequest(ForHandlers, Incoming):
 
     async def enter_by(self, exchange: Exchange, claim: Claim | None = None) -> Result | None:
         """Enter by another exchange than a keyed request's. `claim` is what it claims. The result is `enter`'s."""
+        if claim is not None and self.operation.policy.counts_keys:
+            exchange = self._within_limits(exchange, claim)
         self._claim, self._exchange = claim, exchange
         self._state = _DROPPING
         if await self._advance(None) is None:

@@ -162,6 +162,8 @@ class _BlockingLook(BlockingRequest):
     """A request for which nothing runs."""
 
     def enter_by(self, exchange: Exchange, claim: Claim | None) -> Sendable:
+        if claim is not None and self.operation.policy.counts_keys:
+            exchange = self._within_limits(exchange, claim)
         self._claim, self._exchange = claim, exchange
         self.advance(None)
         return self.instead()

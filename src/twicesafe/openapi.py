@@ -129,6 +129,8 @@ def _describe(described: dict[str, Any], policy: Policy) -> None:
     by_status.setdefault(policy.in_progress_status, []).append("in-progress")
     by_status.setdefault(PROBLEMS["outcome-unknown"].status, []).append("outcome-unknown")
     by_status.setdefault(policy.mismatch_status, []).append("key-reused")
+    if policy.counts_keys:
+        by_status.setdefault(PROBLEMS["too-many-keys"].status, []).append("too-many-keys")
     if policy.refuse_duplicates:
         by_status.setdefault(PROBLEMS["already-done"].status, []).append("already-done")
     _answer_all(responses, by_status)
@@ -136,7 +138,7 @@ def _describe(described: dict[str, Any], policy: Policy) -> None:
 
 def _answer_all(responses: dict[str, Any], by_status: Mapping[int, Sequence[str]]) -> None:
     for number, kinds in by_status.items():
-        again = {_cased(RETRY_AFTER): dict(_RETRY_AFTER)} if "in-progress" in kinds else {}
+        again = {_cased(RETRY_AFTER): dict(_RETRY_AFTER)} if {"in-progress", "too-many-keys"} & set(kinds) else {}
         _answer(responses, number, kinds, headers=again)
 
 

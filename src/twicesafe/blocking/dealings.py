@@ -97,6 +97,9 @@ class Dealings(Exchanging):
 
     def _claimed(self, claim: Claim) -> bool:
         """Claim. Whether to run; otherwise there is a result."""
+        if self.operation.policy.counts_keys:
+            self._exchange = self._within_limits(self._exchange_of(claim), claim)
+            return self.advance(None) is not None
         try:
             if claim.effects is Effects.TRANSACTIONAL:
                 found = self._claim_in_transaction(claim)
