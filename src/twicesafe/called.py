@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast, overload
 
 from twicesafe.blocking.dealings import Dealings as BlockingDealings
 from twicesafe.blocking.dealings import Shared as BlockingShared
+from twicesafe.blocking.renewals import Renewals as BlockingRenewals
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim, Claimed
 from twicesafe.core.functions import DONE, Function
@@ -23,7 +24,9 @@ from twicesafe.core.record import Effects
 from twicesafe.core.steps import FORWARD, Answer, Propagate, Result, Wait
 from twicesafe.dealings import Dealings, Shared
 from twicesafe.declared import Answered, Errors, calling
+from twicesafe.elapsed import KnownLease, elapsed
 from twicesafe.observe import Event, Observer, tell
+from twicesafe.renewals import Renewals
 from twicesafe.resuming import AsyncSteps, Steps, given_up, seen_through
 
 R = TypeVar("R")
@@ -47,6 +50,7 @@ class _Called:
     _found: Claimed | None
     _contract: Contract
     _progress: Progress | None = None
+    _lease: KnownLease | None = None
     _repeatable = False
 
     @property
@@ -93,6 +97,14 @@ class _Called:
                 journal = Journal.read(previous.recovery_data, previous.recovery_point)
             self._progress = Progress(own, now, journal)
         return self._progress
+
+    def _about_to_claim(self, renewals: Renewals | BlockingRenewals) -> None:
+        """Note the time: from now on a lease can count."""
+        if self.operation.policy.effects is Effects.RESUMABLE:
+            self._lease = KnownLease(self._claim.lease_us, elapsed(), lambda: self._renewed(renewals))
+
+    def _renewed(self, renewals: Renewals | BlockingRenewals) -> float | None:
+        return None if self._found is None else renewals.renewed(self._found.ownership)
 
     def _check_end(self) -> None:
         if self.operation.policy.effects is Effects.RESUMABLE:
@@ -171,10 +183,11 @@ class Call(_Called, BlockingDealings):
         return cast("R", self._steps().call(name, what, remembers))
 
     def _steps(self) -> Steps:
-        return Steps(self._shared.store, self._advancing(), self._tell)
+        return Steps(self._shared.store, self._advancing(), self._tell, self._lease)
 
     def run(self, work: Callable[[], object]) -> object:
         """The function's result, or the recorded one."""
+        self._about_to_claim(self._shared.renewals)
         if not self._claimed(self._claim):
             return self._outcome(self.result)
         token = _current.set(self)
@@ -262,10 +275,11 @@ class AsyncCall(_Called, Dealings):
         return await self._steps().call(name, what, remembers)
 
     def _steps(self) -> AsyncSteps:
-        return AsyncSteps(self._shared.store, self._advancing(), self._tell)
+        return AsyncSteps(self._shared.store, self._advancing(), self._tell, self._lease)
 
     async def run(self, work: Callable[[], Any]) -> object:
         """The function's result, or the recorded one."""
+        self._about_to_claim(self._shared.renewals)
         try:
             if not await self._seen_through(self._claimed(self._claim)):
                 return self._outcome(self._result)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from twicesafe.core.record import Micros, Ownership
 from twicesafe.core.renewal import look_after, renew_after, third
+from twicesafe.elapsed import elapsed
 from twicesafe.errors import LeaseLostError, StoreError
 from twicesafe.stores.contract import AsyncStore
 
@@ -21,6 +22,8 @@ class _Watched(NamedTuple):
     due: float | None
     """None until the timer has seen it once."""
     until: float
+    renewed: float | None = None
+    """When its last renewal began, by the clock of `elapsed`."""
 
 
 class Renewals:
@@ -52,6 +55,11 @@ class Renewals:
         """The claim is settled, one way or another."""
         self._live.pop(own, None)
 
+    def renewed(self, own: Ownership) -> float | None:
+        """When the last renewal of this claim began, by the clock of `elapsed`; None where there was none."""
+        watched = self._live.get(own)
+        return None if watched is None else watched.renewed
+
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None and self._loop is loop:
             self._timer.cancel()
@@ -78,11 +86,12 @@ class Renewals:
     async def _renew(self, own: Ownership, watched: _Watched, loop: asyncio.AbstractEventLoop) -> None:
         """What fails stays due and is tried again at the next look: the lease has two thirds left."""
         lease_us = watched.lease_us
+        began = elapsed()
         try:
             async with asyncio.timeout(third(lease_us)):
                 await self._store.renew(own, lease_us)
             if own in self._live:
-                self._live[own] = watched._replace(due=loop.time() + renew_after(lease_us))
+                self._live[own] = watched._replace(due=loop.time() + renew_after(lease_us), renewed=began)
         except LeaseLostError:
             if self._live.pop(own, None) is not None:
                 self._lost(own)

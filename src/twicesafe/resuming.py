@@ -9,6 +9,7 @@ from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
+from math import inf
 from time import sleep
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -21,9 +22,11 @@ from twicesafe.core.journal import OPEN
 from twicesafe.core.keys import derive
 from twicesafe.core.outgoing import Outgoing, may_have_been_sent
 from twicesafe.core.phases import Phases, Progress, Sent, Taken
+from twicesafe.core.record import Micros
 from twicesafe.core.steps import Notice, Read, Wait
 from twicesafe.core.values import Values
 from twicesafe.declared import Calling
+from twicesafe.elapsed import KnownLease, elapsed
 from twicesafe.errors import (
     DefinitionChangedError,
     HeldError,
@@ -80,16 +83,41 @@ class Round:
 class _Steps:
     """What both kinds have in common."""
 
-    def __init__(self, store: Store | AsyncStore, progress: Progress, tell: Callable[[Notice], None]) -> None:
+    def __init__(
+        self,
+        store: Store | AsyncStore,
+        progress: Progress,
+        tell: Callable[[Notice], None],
+        lease: KnownLease | None = None,
+    ) -> None:
+        """`lease`: that of the progress's claim, as far as it is known here. None: it lasts."""
         self._store: Any = store
         self.progress = progress
         self._tell = tell
+        self._lease = lease
+        self._asked_at = 0.0
+        """When the store was asked for its now, by this process's clock."""
+        self._sends_until = inf
         self._transaction: Any = None
+
+    def _in_time(self) -> bool:
+        """Whether a request may begin."""
+        now = elapsed()
+        return now < self._sends_until and (self._lease is None or self._lease.lasts(now))
+
+    def _is_kept(self) -> bool:
+        return self._lease is None or self._lease.lasts_long(elapsed())
+
+    def _begins(self, outgoing: Outgoing, within: Micros | None) -> None:
+        """It is about to be sent. CallRefusedError where it is too late for that."""
+        self._sends_until = inf if within is None else self._asked_at + within / 1_000_000
+        outgoing.check_in_time()
 
     def _outgoing(self, name: str, what: Calling) -> Outgoing:
         """The call, whose key is the first thing that sending it and looking it up are given."""
         again = may_have_been_sent(self.progress.journal, name)
-        return Outgoing(partial(derive, self.progress.ownership.digest), name, what.to, again=again)
+        derived = partial(derive, self.progress.ownership.digest)
+        return Outgoing(derived, name, what.to, again=again, in_time=self._in_time)
 
 
 class Steps(_Steps):
@@ -138,15 +166,21 @@ class Steps(_Steps):
                 session.advance(own, seen, point, data)
             case phases.CommitPhase():
                 self._transaction.commit()
-            case phases.Send():
+            case phases.Keep():
+                if self._lease is not None and not self._is_kept():
+                    began = elapsed()
+                    self._store.renew(self.progress.ownership, self._lease.lease_us)
+                    self._lease.given_anew(began)
+            case phases.Send(within):
                 assert called is not None
-                return self._send(*called)
+                return self._send(*called, within)
             case phases.LookUp():
                 assert called is not None
                 outgoing, what = called
                 assert what.look_up is not None
                 return what.found(outgoing, what.look_up(outgoing.key, *what.arguments))
             case phases.Now():
+                self._asked_at = elapsed()
                 return self._store.now()
             case Read(digest):
                 self._leave()
@@ -157,9 +191,10 @@ class Steps(_Steps):
                 self._tell(step)
         return None
 
-    def _send(self, outgoing: Outgoing, what: Calling) -> Sent:
+    def _send(self, outgoing: Outgoing, what: Calling, within: Micros | None) -> Sent:
         try:
             with bound(outgoing):
+                self._begins(outgoing, within)
                 result = what.send(outgoing.key, *what.arguments)
         except Exception as error:  # noqa: BLE001 - which one it is decides
             return what.failed(outgoing, error)
@@ -257,9 +292,14 @@ class AsyncSteps(_Steps):
             case phases.CommitPhase():
                 await self._transaction.commit()
                 await self._leave()
-            case phases.Send():
+            case phases.Keep():
+                if self._lease is not None and not self._is_kept():
+                    began = elapsed()
+                    await self._store.renew(self.progress.ownership, self._lease.lease_us)
+                    self._lease.given_anew(began)
+            case phases.Send(within):
                 assert called is not None
-                return await self._send(*called)
+                return await self._send(*called, within)
             case phases.LookUp():
                 assert called is not None
                 outgoing, what = called
@@ -267,6 +307,7 @@ class AsyncSteps(_Steps):
                 found = what.look_up(outgoing.key, *what.arguments)
                 return what.found(outgoing, await found if isawaitable(found) else found)
             case phases.Now():
+                self._asked_at = elapsed()
                 return await self._store.now()
             case Read(digest):
                 await self._leave()
@@ -277,9 +318,10 @@ class AsyncSteps(_Steps):
                 self._tell(step)
         return None
 
-    async def _send(self, outgoing: Outgoing, what: Calling) -> Sent:
+    async def _send(self, outgoing: Outgoing, what: Calling, within: Micros | None) -> Sent:
         try:
             with bound(outgoing):
+                self._begins(outgoing, within)
                 result = what.send(outgoing.key, *what.arguments)
                 if isawaitable(result):
                     result = await result

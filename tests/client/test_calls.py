@@ -17,7 +17,7 @@ from tests.client.scripted import (
     serving,
 )
 from twicesafe.client.calls import Provider, alook_up_at, look_up_at
-from twicesafe.errors import CallRejectedError, CallUnknownError, OutcomeUnknownError, UnknownError
+from twicesafe.errors import CallRefusedError, CallRejectedError, CallUnknownError, OutcomeUnknownError, UnknownError
 from twicesafe.once import Done, Unclear
 
 VENDORS = {
@@ -245,6 +245,54 @@ def test_what_never_left_is_sent_later(way: Way, shop: Shop) -> None:
         with pytest.raises(way.library.ConnectError):
             way.buy(shop, FORGETFUL, server.origin)
         server.listen()
+        shop.later(2 * WINDOW)
+        assert way.buy(shop, FORGETFUL, server.origin) == "ch_1"
+    assert len(vendor.charges) == len(server.hits) == 1
+
+
+def test_what_stands_still_while_it_connects_does_not_send(
+    way: Way, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R25, R35: the clock is looked at again before the first byte leaves, and what is late proves that none did."""
+    stands_still, seconds = [timedelta(hours=1)], [1000.0]
+    monkeypatch.setattr("twicesafe.called.elapsed", lambda: seconds[0])
+    monkeypatch.setattr("twicesafe.resuming.elapsed", lambda: seconds[0])
+
+    class Slow:
+        """Is slow once, when the call has let the request go."""
+
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def passes(self) -> None:
+            seconds[0] += stands_still.pop().total_seconds() if stands_still else 0
+
+        def handle_request(self, request: Any) -> Any:
+            self.passes()
+            return self.inner.handle_request(request)
+
+        async def handle_async_request(self, request: Any) -> Any:
+            self.passes()
+            return await self.inner.handle_async_request(request)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *exc: object) -> None:
+            self.inner.close()
+
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *exc: object) -> None:
+            await self.inner.aclose()
+
+    vendor = Vendor("stripe-v1")
+    with serving(vendor.charge) as server:
+        with pytest.raises(CallRefusedError, match="stood still"):
+            way.buy(shop, FORGETFUL, server.origin, below=Slow)
+        assert server.hits == []
         shop.later(2 * WINDOW)
         assert way.buy(shop, FORGETFUL, server.origin) == "ch_1"
     assert len(vendor.charges) == len(server.hits) == 1

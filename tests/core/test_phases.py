@@ -14,6 +14,7 @@ from twicesafe.core.journal import CALL, DONE, OPEN, PHASE, UNSENT, Entry, Journ
 from twicesafe.core.phases import (
     Advance,
     CallContract,
+    Keep,
     Phases,
     Progress,
     Send,
@@ -27,6 +28,7 @@ from twicesafe.core.remembered import LONGEST_MARGIN
 from twicesafe.core.steps import Notice, Wait
 from twicesafe.errors import (
     AmbiguousWriteError,
+    CallRefusedError,
     CallUnknownError,
     ConfigurationError,
     LeaseLostError,
@@ -47,7 +49,7 @@ def progress(*entries: Entry, own: Ownership = OWN, now: int = NOW) -> Progress:
 
 
 def play(steps: Phases, *script: Any) -> tuple[str, list[Any], Taken]:
-    """Answer each step but notices and waits with the next of `script`, an exception by raising it.
+    """Answer each step but Keep, notices and waits with the next of `script`, an exception by raising it.
 
     Gives the kinds of the steps, the steps, and what they came to. What they raise has the kinds in a note.
     """
@@ -58,7 +60,7 @@ def play(steps: Phases, *script: Any) -> tuple[str, list[Any], Taken]:
             answer = None
             if not isinstance(step, Notice | Wait):
                 asked.append(step)
-                answer = next(answers)
+                answer = None if type(step) is Keep else next(answers)
             step = steps.throw(answer) if isinstance(answer, Exception) else steps.send(answer)
     except StopIteration as end:
         assert not list(answers)
@@ -102,26 +104,27 @@ def test_the_window_counts_from_the_first_send() -> None:
     """R25, I10: sent again, it stands there as of when it was first sent, whoever sends and however often."""
     run = progress(OPENED, now=NOW + 3600 * SECOND)
     kinds, steps, taken = play(call(run, "charge", CallContract(DAY)), None, NOW + 3600 * SECOND, ANSWERED, None)
-    assert kinds == "Advance Now Send Advance"
+    assert kinds == "Keep Advance Now Send Advance"
     assert taken.value == "ch_1"
     assert run.journal.entries == (Entry("charge", CALL, DONE, '"ch_1"', NOW),)
-    assert steps[0].seen == steps[0].point == "1 open charge"
+    assert steps[1].seen == steps[1].point == "1 open charge"
+    assert steps[3] == Send(DAY_US - MARGIN_US - 3600 * SECOND), "it has to begin within what is left of the window"
 
 
 def test_a_first_send_is_as_old_as_its_claim() -> None:
     """R25: it is journalled no later than it is sent, so the window never counts too long."""
     run = progress(now=NOW + 5)
     kinds, steps, _ = play(call(run, "charge", CallContract(DAY)), None, ANSWERED, None)
-    assert kinds == "Advance Send Advance"
+    assert kinds == "Keep Advance Send Advance"
     assert run.journal.entries[0].at == NOW + 5
-    assert steps[0].seen is None and steps[1:2] == [Send()]
+    assert steps[1].seen is None and steps[2:3] == [Send()]
 
 
 def test_what_provably_never_left_begins_its_window_anew() -> None:
     """R25: nobody has seen its key, so nobody can have forgotten it."""
     run = progress(OPENED._replace(result=UNSENT), now=NOW + 2 * DAY_US)
     kinds, _, _ = play(call(run, "charge", CallContract(DAY)), None, ANSWERED, None)
-    assert kinds == "Advance Send Advance"
+    assert kinds == "Keep Advance Send Advance"
     assert run.journal.entries[0].at == NOW + 2 * DAY_US
 
 
@@ -129,10 +132,26 @@ def test_the_clock_is_the_last_thing_that_is_asked_before_it_is_sent_again() -> 
     """R25, I3: a slow look-up and a slow store are over by then, and who lost the claim reads no clock."""
     contract = CallContract(DAY, looks_up=True)
     kinds, _, _ = play(call(progress(OPENED), "charge", contract), Sent(OPEN), None, NOW + SECOND, ANSWERED, None)
-    assert kinds == "LookUp Advance Now Send Advance"
+    assert kinds == "LookUp Keep Advance Now Send Advance"
     with pytest.raises(LeaseLostError) as lost:
         play(call(progress(OPENED), "charge", contract), Sent(OPEN), LeaseLostError("lost"))
-    assert lost.value.__notes__ == ["LookUp Advance"]
+    assert lost.value.__notes__ == ["LookUp Keep Advance"]
+
+
+def test_who_lost_the_claim_writes_nothing_down_and_sends_nothing() -> None:
+    """R25, I3: the lease is made to last before the call is written down, for whoever stands still behind that is late,
+    and proves that it sent nothing."""
+    run = progress()
+    steps = call(run, "charge", CallContract(DAY))
+    assert next(steps) == Keep()
+    with pytest.raises(LeaseLostError):
+        steps.throw(LeaseLostError("lost"))
+    late = CallRefusedError("too late")
+    run = progress()
+    with pytest.raises(CallRefusedError):
+        play(call(run, "charge", CallContract(DAY)), None, Sent(OPEN, error=late, unsent=True), None)
+    assert run.journal.entries == (Entry("charge", CALL, OPEN, UNSENT, NOW),)
+    assert not run.open_call
 
 
 def test_past_the_window_nothing_is_sent() -> None:
@@ -140,7 +159,7 @@ def test_past_the_window_nothing_is_sent() -> None:
     run = progress(OPENED)
     with pytest.raises(CallUnknownError, match="may no longer remember") as held:
         play(call(run, "charge", CallContract(DAY)), None, NOW + DAY_US - MARGIN_US)
-    assert held.value.__notes__ == ["Advance Now"]
+    assert held.value.__notes__ == ["Keep Advance Now"]
     assert run.open_call
     with pytest.raises(CallUnknownError):
         run.check_end()
@@ -154,7 +173,7 @@ def test_what_was_looked_up_needs_no_window() -> None:
     assert run.journal.entries == (Entry("charge", CALL, DONE, '"ch_1"', NOW),)
     run = progress(OPENED, now=NOW + 9 * DAY_US)
     kinds, _, _ = play(call(run, "charge", contract), Sent(OPEN, unsent=True), None, ANSWERED, None)
-    assert kinds == "LookUp Advance Send Advance"
+    assert kinds == "LookUp Keep Advance Send Advance"
     assert run.journal.entries[0].at == NOW + 9 * DAY_US
 
 

@@ -26,6 +26,7 @@ FLOORS = (
         "declared",
         "django",
         "eager",
+        "elapsed",
         "endpoint",
         "exchanging",
         "falcon",

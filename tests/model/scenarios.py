@@ -67,6 +67,13 @@ def _attempts(
     return make
 
 
+def standing_still_before_it_sends(*, looks_up: bool = False, in_time: bool = True) -> Callable[[Bounds], World]:
+    """Time enough that another attempt goes on, and that the other system forgets; asked instead, it knows no keys."""
+    remembers = None if looks_up else REMEMBERS
+    handler = Stepwise(looks_up=looks_up, remembers=remembers, in_time=in_time)
+    return _attempts(RESUMABLE, handler, remembers=remembers or timedelta(0))
+
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 RETRY: Final = 9
 ANYTHING: Final = Bounds(faults=99, crashes=99, jumps=99)
@@ -76,6 +83,7 @@ RELAYS: Final = Bounds(faults=0, crashes=1, jumps=0, switches=1)
 FEW: Final = Bounds(faults=1, crashes=0, jumps=1)
 OPERATORS: Final = Bounds(faults=0, crashes=1, jumps=1, switches=2)
 STEPWISE: Final = Bounds(faults=1, crashes=1, jumps=1, switches=1)
+STANDING_STILL: Final = Bounds(faults=0, crashes=0, jumps=2, switches=1)
 THREE: Final = Bounds(faults=0, crashes=1, jumps=1, switches=2)
 KEYED, OPAQUE, RESUMABLE, TRANSACTIONAL = Effects.KEYED, Effects.OPAQUE, Effects.RESUMABLE, Effects.TRANSACTIONAL
 
@@ -100,6 +108,10 @@ SCENARIOS: Final = {
     ),
     "resumable, by a worker": Scenario(
         _attempts(RESUMABLE, Stepwise(looks_up=False), worker=True, remembers=REMEMBERS), STEPWISE
+    ),
+    "resumable, a process that stands still": Scenario(standing_still_before_it_sends(), STANDING_STILL),
+    "resumable, standing still, with look-ups": Scenario(
+        standing_still_before_it_sends(looks_up=True), STANDING_STILL._replace(crashes=1)
     ),
     "relays": Scenario(RelayWorld, STEPWISE, standing_still),
     "relays, and a handler": Scenario(partial(RelayWorld, writer=True), RELAYS, standing_still),

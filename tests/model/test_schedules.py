@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.model.scenarios import SCENARIOS, gone_through, replayed
+from tests.model.scenarios import (
+    SCENARIOS,
+    STANDING_STILL,
+    gone_through,
+    replayed,
+    standing_still_before_it_sends,
+)
 from tests.model.schedule_table import note, table
+from twicesafe.testing.exploring import explore, replay
 
 AT_LEAST = {"keyed": 100_000, "opaque": 100_000, "transactional": 100_000, "resumable": 100_000}
 
@@ -38,6 +45,18 @@ def test_a_take_over_whose_reply_was_lost_still_knows_that_somebody_was_there_be
     state = replayed("keyed: 1 1 1 + 2 2? 2 2 2! 2 2 x1")
     assert len(state.charges) == 1
     assert state.actors[1].noticed == {"claim.taken_over"}
+
+
+@pytest.mark.parametrize("looks_up", [False, True])
+def test_a_request_that_begins_too_late_is_a_second_charge(*, looks_up: bool) -> None:
+    """R25: why the clock is looked at before the first byte leaves: without that an attempt that stood still once its
+    call was written down sends after another attempt did, and after its key was forgotten."""
+    found = explore(standing_still_before_it_sends(looks_up=looks_up, in_time=False)(STANDING_STILL))
+    assert found.broken is not None
+    assert found.broken.what == "I1: done twice for one intent: charge, charge, reserve, end"
+    world = standing_still_before_it_sends(looks_up=looks_up)(STANDING_STILL)
+    state = replay(world, found.broken.schedule)
+    assert len(state.charges) == 1
 
 
 def test_a_schedule_that_cannot_be_gone_says_where() -> None:

@@ -19,6 +19,14 @@ class Charge(NamedTuple):
 
     key: str | None
     what: str = "charge"
+    until: Instant | None = None
+    """From then on its first byte does not leave any more. None: it does whenever it comes to that."""
+
+
+class Elapsed(NamedTuple):
+    """A look at the process's own clock, which takes no time. Sent back: what it shows once that is past, or None."""
+
+    past: Instant
 
 
 class LookUp(NamedTuple):

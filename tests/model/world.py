@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from tests.model.answering import LOST, NEVER, NO_ANSWER, NOT_SENT, REFUSED, UNDONE
+from tests.model.answering import LOST, NEVER, NO_ANSWER, NOT_SENT, REFUSED, TOO_LATE, UNDONE
 from tests.model.database import EFFECTS, RECORDS, Database, Number
 from tests.model.judge import Judge, is_answer
 from tests.model.judging import must, remembered
 from tests.model.state import Actor, Bounds, Charged, State, with_actor
-from tests.model.wishes import Charge, Choose, Inquire, LookUp, Noticed, Reply, Undisturbed, Won
+from tests.model.wishes import Charge, Choose, Elapsed, Inquire, LookUp, Noticed, Reply, Undisturbed, Won
 from twicesafe.core.record import Instant, Micros, RecordState
 from twicesafe.stores.sql.rows import to_record
 from twicesafe.stores.steps import Batch, Statement
@@ -204,11 +204,15 @@ class World:
         actor = state.actors[number]
         assert actor.place is not None
         wants, place = actor.place.wants, actor.place.after(answer)
+        heard = [*place.told]
+        while type(place.wants) is Elapsed:
+            place = place.after(state.now if state.now > place.wants.past else None)
+            heard += place.told
         actor = actor._replace(place=place)
         if actor.until is None and getattr(wants, "name", "") != "rollback":
             # What it says of the key it has just seen.
             actor = actor._replace(intent=state.intent)
-        for told in place.told:
+        for told in heard:
             if type(told) is Noticed:
                 actor = actor._replace(noticed=actor.noticed | {told.name})
             elif type(told) is Won:
@@ -300,6 +304,8 @@ class World:
         actor = state.actors[number]
         if how == "!":
             return state, NOT_SENT
+        if charge.until is not None and charge.until <= state.now:
+            return state, TOO_LATE
         must("I2", actor.until is not None, "something was done before the claim was won")
         key = charge.key or f"{number} {len(state.charges)}"
         known = self._charge_of(state, key)

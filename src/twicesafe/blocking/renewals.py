@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from twicesafe.core.record import Micros, Ownership
 from twicesafe.core.renewal import look_after, renew_after
+from twicesafe.elapsed import elapsed
 from twicesafe.errors import LeaseLostError, StoreError
 from twicesafe.stores.contract import Store
 
@@ -25,7 +26,7 @@ _log: Final = logging.getLogger("twicesafe")
 class _Watched:
     """One claim. Changed in place: whoever put it back under its ownership could put it back after its end."""
 
-    __slots__ = ("due", "for_us", "lease_us", "underway", "until")
+    __slots__ = ("due", "for_us", "lease_us", "renewed", "underway", "until")
 
     def __init__(self, lease_us: Micros, for_us: Micros) -> None:
         self.lease_us = lease_us
@@ -33,6 +34,8 @@ class _Watched:
         self.until = 0.0
         self.due: float | None = None
         """None until the thread has seen it once."""
+        self.renewed: float | None = None
+        """When its last renewal began, by the clock of `elapsed`."""
         self.underway = False
         """Its renewal is being made, or waits for that."""
 
@@ -78,6 +81,11 @@ class Renewals:
     def forget(self, own: Ownership) -> None:
         """The claim is settled, one way or another."""
         self._live.pop(own, None)
+
+    def renewed(self, own: Ownership) -> float | None:
+        """When the last renewal of this claim began, by the clock of `elapsed`; None where there was none."""
+        watched = self._live.get(own)
+        return None if watched is None else watched.renewed
 
     def _begin(self, lease_us: Micros) -> None:
         with self._changing:
@@ -154,6 +162,7 @@ class Renewals:
         """What fails stays due and is tried again at the next look: the lease has two thirds left."""
         if own not in self._live:
             return
+        began = elapsed()
         try:
             self._store.renew(own, watched.lease_us)
         except LeaseLostError:
@@ -165,6 +174,7 @@ class Renewals:
             _log.exception("a lease could not be renewed")
         else:
             watched.put_off(self._clock())
+            watched.renewed = began
 
 
 _all: Final[WeakSet[Renewals]] = WeakSet()

@@ -133,10 +133,14 @@ class _Call:
             return False
         return attempt.status is None or self._provider.hear(attempt.status, (), None).fate is Fate.UNKNOWN
 
+    def check_leaving(self, _headers: object) -> None:
+        """CallRefusedError where it is too late: making a connection takes time, and so does standing still."""
+        self._outgoing.check_in_time()
+
     def failed(self, error: BaseException, wire: Wire) -> None:
         """The transport raised, or was cancelled."""
         library = self._library
-        sent = wire.sent(never_connected=isinstance(error, library.PoolTimeout))
+        sent = wire.sent(never_connected=isinstance(error, library.PoolTimeout | CallRefusedError))
         reason = kind_of(library, error) if isinstance(error, failures_of(library)) else type(error).__name__
         self._outgoing.failed(reason, unsent=sent is Sent.NO)
 
@@ -182,7 +186,7 @@ class CallTransport(_Transport):  # type: ignore[misc]  # it is Any on purpose
         call.sign()
         extensions = request.extensions
         request.extensions = dict(extensions)
-        wire = Wire(request.extensions)
+        wire = Wire(request.extensions, call.check_leaving)
         try:
             response = self._transport.handle_request(request)
             body = None
@@ -226,7 +230,7 @@ class AsyncCallTransport(_Transport):  # type: ignore[misc]  # it is Any on purp
         call.sign()
         extensions = request.extensions
         request.extensions = dict(extensions)
-        wire = AsyncWire(request.extensions)
+        wire = AsyncWire(request.extensions, call.check_leaving)
         try:
             response = await self._transport.handle_async_request(request)
             body = None

@@ -31,6 +31,11 @@ _OF_AN_ATTEMPT: Final = frozenset(
 )
 """Headers in which two attempts may differ: they ask for nothing."""
 
+TOO_LATE: Final = (
+    "this process stood still: somebody else may have gone on with the operation meanwhile, or the other system may "
+    "have forgotten the key"
+)
+
 Origin = tuple[str, str, int | None]
 
 
@@ -57,16 +62,23 @@ class Asking(NamedTuple):
 class Outgoing:
     """The one thing that a call asks another system for. `derive` gives the key of a name; `to` None takes any system.
 
-    `again`: an earlier attempt may have sent it.
+    `again`: an earlier attempt may have sent it. `in_time`: whether a request may still begin; None: at any time.
     """
 
     def __init__(
-        self, derive: Callable[[str], str], name: str, to: Provider | None = None, *, again: bool = False
+        self,
+        derive: Callable[[str], str],
+        name: str,
+        to: Provider | None = None,
+        *,
+        again: bool = False,
+        in_time: Callable[[], bool] | None = None,
     ) -> None:
         self._derive = derive
         self.name = name
         self.to = to
         self.again = again
+        self._in_time = in_time
         self.over = False
         """The call has ended: nothing more is sent under its key."""
         self.reason = ""
@@ -107,6 +119,7 @@ class Outgoing:
         """
         if self.over:
             raise self.refused("the call is over")
+        self.check_in_time()
         headers = sorted(asking.headers)
         credentials = tuple(line for line in headers if line[0] in _OF_CREDENTIALS)
         asked = Asked(
@@ -148,6 +161,11 @@ class Outgoing:
         """The error for a request of this call that is not sent."""
         self.not_sent()
         return CallRefusedError(f"the request was not sent, because {why} (call {self.name!r})")
+
+    def check_in_time(self) -> None:
+        """CallRefusedError where it is too late to begin a request: for the moment before its first byte leaves."""
+        if self._in_time is not None and not self._in_time():
+            raise self.refused(TOO_LATE)
 
     def not_sent(self) -> None:
         """A request of this call was given up before it was sent. Nothing was sent, unless something was before."""

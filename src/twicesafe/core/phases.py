@@ -77,8 +77,17 @@ class Now(NamedTuple):
     """Sent back: the store's now (I12)."""
 
 
+class Keep(NamedTuple):
+    """Make sure that the claim is this attempt's, and for long enough to send. LeaseLostError where it is not."""
+
+
 class Send(NamedTuple):
-    """Send the call. Sent back: Sent."""
+    """Send the call, unless it is too late to begin: then it is proved that nothing was sent. Sent back: Sent.
+
+    It is too late where somebody may have taken the claim over, or more than `within` has passed since Now was asked.
+    """
+
+    within: Micros | None = None
 
 
 class LookUp(NamedTuple):
@@ -103,7 +112,7 @@ class Taken(NamedTuple):
     value: object = None
 
 
-PhaseStep: TypeAlias = BeginPhase | RunPhase | Advance | CommitPhase | Now | Send | LookUp | Read | Wait | Notice
+PhaseStep: TypeAlias = BeginPhase | RunPhase | Advance | CommitPhase | Now | Keep | Send | LookUp | Read | Wait | Notice
 Phases: TypeAlias = Generator[PhaseStep, Any, Taken]
 
 
@@ -254,9 +263,13 @@ class CallContract:
 
     def may_send_again(self, first_sent: Instant, now: Instant) -> bool:
         """Whether what is sent now arrives while the other system still knows the key of what was first sent then."""
+        return self.left(first_sent, now) > 0
+
+    def left(self, first_sent: Instant, now: Instant) -> Micros:
+        """For how long from now on the same may be sent again; 0 or less where it may not be."""
         if self.remembers is None:
-            return False
-        return now - first_sent < sending_window(self.remembers) // _MICROSECOND
+            return 0
+        return sending_window(self.remembers) // _MICROSECOND - (now - first_sent)
 
 
 def call(progress: Progress, name: str, contract: CallContract) -> Phases:
@@ -293,11 +306,12 @@ def _call(progress: Progress, name: str, contract: CallContract, before: Entry |
         else:
             at, never_sent = before.at, False
     if sent is None:
+        # As long as it is this attempt's, nobody else can have sent it, or found that it was not sent, in between.
+        yield Keep()
         # Also where it stands there already: finding out takes time, and who lost the claim meanwhile sends nothing.
         yield from _record(progress, Entry(name, CALL, OPEN, "", at))
-        if not never_sent:
-            yield from _check_window(name, contract, at)
-        sent = yield Send()
+        within = None if never_sent else (yield from _window_left(name, contract, at))
+        sent = yield Send(within)
     assert type(sent) is Sent, sent
     return (yield from _settled(progress, name, at, sent, never_sent=never_sent))
 
@@ -311,10 +325,11 @@ def _looked_up(contract: CallContract) -> Generator[PhaseStep, Any, Sent | None]
     return found if found.standing != OPEN or found.unsent else None
 
 
-def _check_window(name: str, contract: CallContract, first_sent: Instant) -> Generator[PhaseStep, Any, None]:
-    """CallUnknownError unless the same may be sent again. The clock is read last of all: what is slow is over then."""
-    if contract.remembers is not None and contract.may_send_again(first_sent, (yield Now())):
-        return
+def _window_left(name: str, contract: CallContract, first_sent: Instant) -> Generator[PhaseStep, Any, Micros]:
+    """For how long the same may be sent again. CallUnknownError where it may not. The clock is read last of all: what
+    is slow is over then."""
+    if contract.remembers is not None and (left := contract.left(first_sent, (yield Now()))) > 0:
+        return left
     yield Notice("call.unknown", loud=True)
     why = "remembers no keys"
     if contract.looks_up:
@@ -344,6 +359,6 @@ def _settled(progress: Progress, name: str, at: Instant, sent: Sent, *, never_se
 
 
 __all__ = [
-    "Advance", "BeginPhase", "CallContract", "CommitPhase", "LookUp", "Now", "PhaseStep", "Phases", "Progress",
+    "Advance", "BeginPhase", "CallContract", "CommitPhase", "Keep", "LookUp", "Now", "PhaseStep", "Phases", "Progress",
     "RunPhase", "Send", "Sent", "Taken", "call", "phase",
 ]  # fmt: skip
