@@ -37,7 +37,7 @@ FRAMEWORKS = [f"docs/frameworks/{name}.md" for name in ("falcon", "flask", "wsgi
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
-    patterns=["README.md", "docs/*.md", "docs/stores/*.md", *FRAMEWORKS],
+    patterns=["README.md", "docs/*.md", "docs/stores/*.md", "docs/migrating/*.md", *FRAMEWORKS],
     # Its examples are tests of pytest's, which run in a pytest of their own: tests/testing/test_documents.py.
     exclude="docs/testing.md",
     setup=enter,
