@@ -540,7 +540,7 @@ export async function send(intent, settings = {}) {
   call.announce = announcer(origin, policy, world.random);
   const now = world.clock();
   call.until = now + policy.deadline;
-  call.knownUntil = now + call.window - (call.sentBefore ? world.wall() - world.sentBefore : 0);
+  call.knownUntil = call.window === Infinity ? Infinity : now + call.window - ageOf(world.sentBefore, world.wall());
   const trail = [];
   const decisions = attempts(call, world.budgets.of(origin, policy.work, now), now, trail);
   try {
@@ -587,6 +587,12 @@ function callOf(intent, policy, { init, sentBefore }) {
   const { url, contract } = intent;
   const window = contract === "keyed" ? windowOf(policy.remembers) : Infinity;
   return { contract, key, policy, url, request, window, sentBefore: sentBefore !== null };
+}
+
+/** How long ago that was. A clock that is behind it was set back, and nobody knows by how much. */
+function ageOf(sentBefore, wall) {
+  if (sentBefore === null) return 0;
+  return wall < sentBefore - CORRECTED ? Infinity : Math.max(0, wall - sentBefore);
 }
 
 /** For how long after it was first sent a key may be sent again. */
@@ -684,6 +690,8 @@ export class IntentConflictError extends Error {
   }
 }
 
+/** A clock that is behind by less was corrected, as clocks are all the time. */
+const CORRECTED = 1000;
 const DAY = 24 * 60 * 60 * 1000;
 const SECRETS = ["authorization", "cookie", "proxy-authorization"];
 
@@ -696,7 +704,9 @@ const SECRETS = ["authorization", "cookie", "proxy-authorization"];
  * twicesafe's own default, or whatever yours has.
  */
 export class IntentStore {
-  #held = new Map(); // name -> what this page knows: {key, intent, sentBefore, done}
+  // name -> what this page knows: {key, intent, sentBefore, seen, steadyAt, done}. `seen` is the latest time at which
+  // it was sent, `steadyAt` the first by the steady clock of the page that sent it.
+  #held = new Map();
   #underway = new Map(); // name -> the promise of its outcome
   #storage;
   #prefix;
@@ -739,8 +749,8 @@ export class IntentStore {
       throw new TypeError("credentials are not written down with an intent: give them to send(), in init.headers");
     }
     if (!found?.intent) {
-      const sentBefore = found?.key === wanted.key ? found.sentBefore : null;
-      return this.#keep(name, { key: wanted.key, intent: wanted, sentBefore }).intent;
+      const before = found?.key === wanted.key ? found : {};
+      return this.#keep(name, { ...before, key: wanted.key, intent: wanted }).intent;
     }
     if (isSame(found.intent, wanted)) {
       this.#held.set(name, found);
@@ -773,11 +783,18 @@ export class IntentStore {
     const own = this.#held.get(name)?.intent ?? found.intent;
     // Another tab has forgotten this page's intent, and has one of its own under way.
     if (!isSame(own, found.intent)) throw new IntentConflictError(name, found.intent);
-    const sending = { ...found, sentBefore: found.sentBefore ?? (settings.wall ?? WORLD.wall)() };
+    const [now, steady] = [(settings.wall ?? WORLD.wall)(), (settings.clock ?? WORLD.clock)()];
+    const isFirst = (found.sentBefore ?? null) === null;
+    const sending = {
+      ...found,
+      sentBefore: found.sentBefore ?? now,
+      seen: Math.max(found.seen ?? now, now),
+      steadyAt: isFirst ? steady : found.steadyAt,
+    };
     // Written down before it is sent: a page that is left now may have done it.
     if (!found.done) this.#keep(name, sending);
     const policy = { remembers: this.#remembers, ...settings.policy };
-    const outcome = await send(found.intent, { ...settings, policy, sentBefore: found.sentBefore });
+    const outcome = await send(found.intent, { ...settings, policy, sentBefore: firstSent(found, now, steady) });
     // Unless the name has been forgotten meanwhile, and stands for something else.
     if (outcome.kind !== "unknown" && this.#find(name)?.key === found.key) {
       this.forget(name);
@@ -799,16 +816,17 @@ export class IntentStore {
     // What is under way, in whatever tab, comes first; and a page keeps the key that it was made with.
     if (stored.key !== held.key) return stored.intent ? stored : held;
     const sentBefore = held.sentBefore ?? stored.sentBefore;
-    return { key: held.key, intent: held.intent ?? stored.intent, sentBefore, done: held.done };
+    const seen = Math.max(held.seen ?? 0, stored.seen ?? 0);
+    return { ...held, intent: held.intent ?? stored.intent, sentBefore, seen };
   }
 
-  #keep(name, { key, intent, sentBefore = null }) {
-    const entry = { key, intent, sentBefore, done: false };
-    this.#held.set(name, entry);
+  #keep(name, { key, intent, sentBefore = null, seen, steadyAt }) {
+    const entry = { key, intent, sentBefore, seen: sentBefore === null ? undefined : seen };
+    this.#held.set(name, { ...entry, steadyAt, done: false });
     const write = (what) =>
       this.#attempt((storage) => {
         // Room for the time at which it is sent: it has to be written down even if the storage is full by then.
-        storage.setItem(this.#prefix + name, JSON.stringify(what) + (sentBefore === null ? " ".repeat(9) : ""));
+        storage.setItem(this.#prefix + name, JSON.stringify(what) + (sentBefore === null ? " ".repeat(30) : ""));
         return true;
       });
     // Where only the key had room, it says at least that it was sent: a refusal is not the whole truth then.
@@ -820,8 +838,8 @@ export class IntentStore {
     const written = this.#attempt((storage) => storage.getItem(this.#prefix + name));
     if (typeof written !== "string") return undefined;
     try {
-      const { key, intent, sentBefore } = JSON.parse(written);
-      return { key: checkedKey(key), intent: intent && Intent.revive(intent), sentBefore };
+      const { key, intent, sentBefore, seen } = JSON.parse(written);
+      return { key: checkedKey(key), intent: intent && Intent.revive(intent), sentBefore, seen };
     } catch {
       return undefined; // not written by this
     }
@@ -836,6 +854,16 @@ export class IntentStore {
       return undefined;
     }
   }
+}
+
+/**
+ * When an intent was first sent, by the wall's clock as it is now. The page that sent it knows by its steady clock. To
+ * another one, where the wall's was set back since it was sent last, nobody can say any more: Infinity.
+ */
+function firstSent({ sentBefore = null, seen, steadyAt }, now, steady) {
+  if (sentBefore === null) return null;
+  if (steadyAt !== undefined) return Math.min(sentBefore, now - (steady - steadyAt));
+  return now < (seen ?? sentBefore) - CORRECTED ? Infinity : sentBefore;
 }
 
 function storageOfTheTab() {

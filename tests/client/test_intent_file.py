@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.client.reserving import called
-from twicesafe.client import Intent, IntentStore, IntentStoreError
-from twicesafe.client.intent_file import APPLICATION
+from twicesafe.client import Intent, IntentStore, IntentStoreError, RetryPolicy, Standing
+from twicesafe.client.intent_file import APPLICATION, LAYOUT
 from twicesafe.errors import ConfigurationError
 from twicesafe.stores.cryptography import Keyring
 
@@ -99,7 +99,7 @@ def foreign(file: Path) -> None:
 def newer(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute(f"PRAGMA user_version = {LAYOUT + 1}")
 
 
 def text(file: Path) -> None:
@@ -119,6 +119,23 @@ def test_a_file_of_somebody_else_is_left_as_it_is(tmp_path: Path, make: Callable
         IntentStore(file)
     assert str(file) in str(caught.value)
     assert file.read_bytes() == before and [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_file_of_an_earlier_layout_is_gone_on_with(tmp_path: Path) -> None:
+    """R34: it had no note of the latest time; what it was written at counts, so a clock behind that was set back."""
+    file, day = tmp_path / "intents.db", 86_400_000_000
+    times = [100 * day]
+    store = IntentStore(file, clock=lambda: times[-1])
+    store.runs.begin(store.reserve("cart 17", charge(), remembers=DAY), RetryPolicy(), None)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("DROP TABLE clock")
+        connection.execute("PRAGMA user_version = 1")
+        connection.commit()
+    for now, standing in ((100 * day, Standing.UNKNOWN), (99 * day, Standing.OVERDUE)):
+        times.append(now)
+        found = IntentStore(file, clock=lambda: times[-1]).find("cart 17")
+        assert found is not None
+        assert found.standing is standing
 
 
 def test_a_damaged_file_is_not_made_anew(tmp_path: Path) -> None:

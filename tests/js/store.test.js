@@ -68,10 +68,10 @@ test("R34, K: a page that comes back after the server forgot its keys sends noth
   const day = 24 * 60 * 60 * 1000;
   await pay(new IntentStore(storage), new World(DROP));
   const trials = [
+    [undefined, day / 2, 1],
     [undefined, day, 0],
     [2 * day, day, 1],
     [null, 9 * day, 1],
-    [undefined, day / 2, 1],
   ];
   for (const [remembers, age, times] of trials) {
     const world = new World({ status: 401 });
@@ -83,8 +83,47 @@ test("R34, K: a page that comes back after the server forgot its keys sends noth
     assert.notEqual(store.kept("cart-1"), null);
   }
   const world = new World(OK); // from when it was first sent, not from when it was sent last
-  world.now = day;
+  world.now = 10 * day;
   assert.equal((await new IntentStore(storage).send("cart-1", world.settings())).stop, "forgotten");
+});
+
+test("R34, I6: by a clock that was set back nobody knows its age: a page that comes back sends nothing", async () => {
+  const hour = 60 * 60 * 1000;
+  for (const [again, back, times] of [
+    [0, -3 * hour, 0], // behind when it was first sent
+    [5 * hour, 2 * hour, 0], // behind when it was sent last
+    [5 * hour, 5 * hour - 900, 1], // corrected
+  ]) {
+    const storage = new Memory();
+    await pay(new IntentStore(storage), new World(DROP));
+    const later = new World(DROP);
+    later.now = again;
+    await new IntentStore(storage).send("cart-1", later.settings());
+    const world = new World(REPLAY);
+    world.now = back;
+    const outcome = await new IntentStore(storage).send("cart-1", world.settings());
+    assert.deepEqual([world.sent.length, outcome.kind], [times, times === 1 ? "succeeded" : "unknown"]);
+    if (times === 0) assert.equal(outcome.stop, "forgotten");
+  }
+});
+
+test("R34: the page that sent it knows by its steady clock how long ago that was, whatever the wall's says", async () => {
+  const hour = 60 * 60 * 1000;
+  for (const [age, times] of [
+    [23 * hour, 1],
+    [24 * hour, 0],
+  ]) {
+    const store = new IntentStore(new Memory());
+    const world = new World(DROP);
+    const { wall } = world.settings();
+    store.reserve("cart-1", "POST", URL_, { json: 1 });
+    await store.send("cart-1", world.settings());
+    const sent = world.sent.length;
+    world.now = age;
+    const outcome = await store.send("cart-1", world.settings({ wall: () => wall() - 30 * hour }));
+    assert.equal(outcome.kind, "unknown");
+    assert.equal(world.sent.length > sent, times === 1);
+  }
 });
 
 test("I8: other bytes under the same name are refused until the outcome is known", async () => {

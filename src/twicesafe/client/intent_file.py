@@ -26,7 +26,7 @@ T = TypeVar("T")
 APPLICATION: Final = 0x74775349
 """SQLite's application_id of these files."""
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """SQLite's user_version of them. A release that changes the layout counts on, and says how an older one is read."""
 
 PAUSE: Final = 0.002
@@ -58,7 +58,17 @@ _LAID_OUT: Final = (
         status INTEGER,
         reason TEXT NOT NULL)""",
     "CREATE INDEX runs_of ON runs (intent)",
+    "CREATE TABLE clock (mark INTEGER NOT NULL, before INTEGER NOT NULL, since INTEGER NOT NULL)",
+    "INSERT INTO clock VALUES (0, 0, 0)",
     f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {LAYOUT}",
+)
+
+_FROM_LAYOUT_1: Final = (
+    "CREATE TABLE clock (mark INTEGER NOT NULL, before INTEGER NOT NULL, since INTEGER NOT NULL)",
+    """INSERT INTO clock SELECT coalesce(max(at), 0), 0, 0 FROM (
+        SELECT max(reserved_at, coalesce(settled_at, 0)) AS at FROM intents
+        UNION ALL SELECT max(began_at, coalesce(ended_at, 0)) FROM runs)""",
     f"PRAGMA user_version = {LAYOUT}",
 )
 
@@ -175,12 +185,14 @@ class IntentFile:
         return connection
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """False for a database with nothing in it. IntentStoreError for one that is another's."""
+        """False for one with nothing in it, or of an earlier layout. IntentStoreError for one that is another's."""
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (layout,) = connection.execute("PRAGMA user_version").fetchone()
         if (application, layout) == (APPLICATION, LAYOUT):
             return True
+        if (application, layout) == (APPLICATION, 1):
+            return False
         if application == APPLICATION:
             raise self._failed(
                 f"was written by a newer release of twicesafe (layout {layout}, this one knows {LAYOUT}): upgrade"
@@ -196,7 +208,8 @@ class IntentFile:
         connection.execute("BEGIN IMMEDIATE")
         # Another process may have been quicker.
         if not self._is_ours(connection):
-            for statement in _LAID_OUT:
+            (layout,) = connection.execute("PRAGMA user_version").fetchone()
+            for statement in _FROM_LAYOUT_1 if layout else _LAID_OUT:
                 connection.execute(statement)
         connection.execute("COMMIT")
 
@@ -269,10 +282,13 @@ def runs_of(connection: sqlite3.Connection, name: str) -> dict[int, Run]:
 
 
 def add_run(connection: sqlite3.Connection, name: str, run: Run) -> int:
-    """The number of the new run."""
-    added = connection.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", (name, *run))
-    assert added.lastrowid is not None
-    return added.lastrowid
+    """The number of the new run. A number of before the clock was set back is never used again."""
+    (number,) = connection.execute(
+        "SELECT 1 + max(before, coalesce((SELECT max(run) FROM runs), 0)) FROM clock"
+    ).fetchone()
+    connection.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (number, name, *run))
+    assert isinstance(number, int)
+    return number
 
 
 def end_run(connection: sqlite3.Connection, number: int, run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from hashlib import sha256
 from typing import Final, NamedTuple, TypeVar
@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from twicesafe.client import intent_file
 from twicesafe.client.intent_file import IntentFile, Kept
 from twicesafe.client.intent_terms import carrying
+from twicesafe.client.intent_time import time_of
 from twicesafe.client.intents import Intent
 from twicesafe.client.reports import report_of, sign_error
 from twicesafe.client.reserved import Reserved, promise_of
@@ -67,8 +68,8 @@ class IntentRuns:
             found = intent_file.find(connection, name)
             if found is None or found.key_digest != digest_of(intent.key):
                 raise IntentChangedError(f"{name!r}, under the key {reserved.key_hint}, was forgotten meanwhile")
-            runs = tuple(intent_file.runs_of(connection, name).values())
-            now, promise = now_of(self._clock, found, runs), promise_of(found)
+            kept, time = intent_file.runs_of(connection, name), time_of(connection, self._clock, writes=True)
+            runs, now, promise = time.judged(kept), time.now, promise_of(found)
             if not may_send(runs, promise, now):
                 raise refusal(found, standing_of(runs, promise, now))
             number = intent_file.add_run(connection, name, Run(now, os.getpid()))
@@ -106,27 +107,22 @@ class IntentRuns:
 
         def work(connection: sqlite3.Connection) -> tuple[Run, ...]:
             found, runs = intent_file.find(connection, begun.name), intent_file.runs_of(connection, begun.name)
-            run = runs.pop(begun.number, None)
+            run = runs.get(begun.number)
             if found is None or run is None:
                 return begun.others
-            others = tuple(runs.values())
-            now = now_of(self._clock, found, (*others, run))
-            run = run._replace(verdict=verdict, ended_at=now, attempts=attempts, status=status, reason=reason)
+            time = time_of(connection, self._clock, writes=True)
+            run = run._replace(verdict=verdict, ended_at=time.now, attempts=attempts, status=status, reason=reason)
+            runs[begun.number] = run
             intent_file.end_run(connection, begun.number, run)
-            if standing_of((*others, run), promise_of(found), now) in KNOWN:
-                intent_file.settle(connection, begun.name, now)
-            return others
+            if standing_of(time.judged(runs), promise_of(found), time.now) in KNOWN:
+                intent_file.settle(connection, begun.name, time.now)
+            return tuple(other for number, other in runs.items() if number != begun.number)
 
         try:
             return self._file.perform(work, writes=True)
         except IntentStoreError as error:
             _log.error("twicesafe.intent_not_recorded intent=%r: %s", begun.name, error)
             return begun.others
-
-
-def now_of(clock: Callable[[], Instant], row: Kept, runs: Iterable[Run]) -> Instant:
-    """A clock that was set back makes nothing younger than it was."""
-    return max(clock(), row.reserved_at, *(run.ended_at or run.began_at for run in runs))
 
 
 def known_already(row: Kept, standing: Standing) -> IntentSettledError:

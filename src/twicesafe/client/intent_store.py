@@ -23,8 +23,9 @@ from twicesafe.client import intent_file
 from twicesafe.client._threads import in_thread
 from twicesafe.client.intent_bytes import difference, split
 from twicesafe.client.intent_file import IntentFile, Kept
-from twicesafe.client.intent_runs import IntentRuns, digest_of, known_already, now_of
+from twicesafe.client.intent_runs import IntentRuns, digest_of, known_already
 from twicesafe.client.intent_terms import agreed
+from twicesafe.client.intent_time import FileTime, time_of
 from twicesafe.client.intents import Intent
 from twicesafe.client.reports import sign_error
 from twicesafe.client.reserved import Reserved, Seal, promise_of, reserved_of
@@ -121,35 +122,36 @@ class IntentStore:
             member,
             ",".join(sorted({line[0].lower() for line in withheld})),
             remembers_us,
-            self._clock(),
+            0,
             None,
             int(self._seal.seals),
             self._seal.closed(kept, name),
         )
 
-        def work(connection: sqlite3.Connection) -> tuple[Kept, list[Run]]:
-            found = intent_file.find(connection, name)
+        def work(connection: sqlite3.Connection) -> tuple[Kept, dict[int, Run], FileTime]:
+            found, time = intent_file.find(connection, name), time_of(connection, self._clock, writes=True)
             if found is None:
                 other = intent_file.find_key(connection, row.key_digest)
                 if other is not None:
                     raise IntentChangedError(f"the key {row.key_hint} is reserved already, as {other.name!r}")
-                intent_file.insert(connection, row)
-                return row, []
+                new = row._replace(reserved_at=time.now)
+                intent_file.insert(connection, new)
+                return new, {}, time
             self._check_same(found, row, kept)
             shortest = min((one for one in (found.remembers_us, remembers_us) if one is not None), default=None)
             if shortest != found.remembers_us:
                 intent_file.shorten(connection, name, shortest)
                 found = found._replace(remembers_us=shortest)
-            return found, list(intent_file.runs_of(connection, name).values())
+            return found, intent_file.runs_of(connection, name), time
 
         try:
-            found, runs = self._file.perform(work, writes=True)
+            found, runs, time = self._file.perform(work, writes=True)
         except IntentChangedError as error:
             sign_error(error, Report(intent.key, ()))
             raise
         first = self._seal.opened(found)
         whole = replace(first, headers=first.headers + withheld)
-        return self._shown(found, runs, lambda: whole)
+        return reserved_of(found, runs, time, lambda: whole)
 
     def _check_same(self, found: Kept, row: Kept, given: Intent) -> None:
         differs = difference(self._seal.opened(found), given)
@@ -166,21 +168,23 @@ class IntentStore:
     def find(self, name: str) -> Reserved | None:
         """The intent of this name."""
 
-        def work(connection: sqlite3.Connection) -> tuple[Kept | None, list[Run]]:
-            return intent_file.find(connection, name), list(intent_file.runs_of(connection, name).values())
+        def work(connection: sqlite3.Connection) -> tuple[Kept | None, dict[int, Run], FileTime]:
+            found, runs = intent_file.find(connection, name), intent_file.runs_of(connection, name)
+            return found, runs, time_of(connection, self._clock, writes=False)
 
-        found, runs = self._file.perform(work, writes=False)
-        return None if found is None else self._shown(found, runs, partial(self._seal.opened, found))
+        found, runs, time = self._file.perform(work, writes=False)
+        return None if found is None else reserved_of(found, runs, time, partial(self._seal.opened, found))
 
     def listed(self, after: str = "", *, settled: bool = False, limit: int = _PAGE) -> tuple[Reserved, ...]:
         """Intents in the order of their names, those beyond `after`. Those that are settled only if asked for."""
 
-        def work(connection: sqlite3.Connection) -> list[tuple[Kept, list[Run]]]:
+        def work(connection: sqlite3.Connection) -> tuple[list[tuple[Kept, dict[int, Run]]], FileTime]:
             rows = intent_file.page(connection, after, limit, settled=settled)
-            return [(row, list(intent_file.runs_of(connection, row.name).values())) for row in rows]
+            found = [(row, intent_file.runs_of(connection, row.name)) for row in rows]
+            return found, time_of(connection, self._clock, writes=False)
 
-        rows = self._file.perform(work, writes=False)
-        return tuple(self._shown(row, runs, partial(self._content, row)) for row, runs in rows)
+        rows, time = self._file.perform(work, writes=False)
+        return tuple(reserved_of(row, runs, time, partial(self._content, row)) for row, runs in rows)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -222,8 +226,9 @@ class IntentStore:
 
         def work(connection: sqlite3.Connection) -> None:
             found, runs = self._must_find(connection, name)
-            now = now_of(self._clock, found, runs)
-            standing = standing_of(runs, promise_of(found), now)
+            time = time_of(connection, self._clock, writes=True)
+            now = time.now
+            standing = standing_of(time.judged(runs), promise_of(found), now)
             if standing in KNOWN:
                 raise known_already(found, standing)
             verdict = Verdict.DONE if done else Verdict.REFUSED
@@ -240,7 +245,8 @@ class IntentStore:
 
         def work(connection: sqlite3.Connection) -> None:
             found, runs = self._must_find(connection, name)
-            standing = standing_of(runs, promise_of(found), now_of(self._clock, found, runs))
+            time = time_of(connection, self._clock, writes=True)
+            standing = standing_of(time.judged(runs), promise_of(found), time.now)
             if standing in (Standing.UNKNOWN, Standing.OVERDUE) and not even_unknown:
                 raise ConfigurationError(
                     f"nobody knows what became of {name!r}: it is kept until somebody does. Another intent in its "
@@ -260,7 +266,8 @@ class IntentStore:
 
             def work(connection: sqlite3.Connection, after: str = after) -> tuple[str, int]:
                 rows = intent_file.page(connection, after, _PAGE, settled=True)
-                over = [row for row in rows if self._is_over(connection, row, beyond // _MICROSECOND)]
+                time = time_of(connection, self._clock, writes=True)
+                over = [row for row in rows if _is_over(connection, row, time, beyond // _MICROSECOND)]
                 for row in over:
                     intent_file.delete(connection, row.name)
                 return rows[-1].name if len(rows) == _PAGE else "", len(over)
@@ -270,19 +277,13 @@ class IntentStore:
             if not after:
                 return purged
 
-    def _is_over(self, connection: sqlite3.Connection, row: Kept, beyond: Micros) -> bool:
-        if row.settled_at is None:
-            return False
-        runs = intent_file.runs_of(connection, row.name).values()
-        return promise_of(row).forgotten(runs, row.settled_at, self._clock() - beyond)
-
     # --- within -------------------------------------------------------------------------------------------------------
 
-    def _must_find(self, connection: sqlite3.Connection, name: str) -> tuple[Kept, tuple[Run, ...]]:
+    def _must_find(self, connection: sqlite3.Connection, name: str) -> tuple[Kept, dict[int, Run]]:
         found = intent_file.find(connection, name)
         if found is None:
             raise ConfigurationError(f"there is no intent named {name!r} in {self._file.path}")
-        return found, tuple(intent_file.runs_of(connection, name).values())
+        return found, intent_file.runs_of(connection, name)
 
     def _content(self, row: Kept) -> Intent:
         """Of one that was listed: a thousand bodies are not read to see a thousand names."""
@@ -291,9 +292,13 @@ class IntentStore:
             raise IntentStoreError(f"{row.name!r} in {self._file.path} was forgotten meanwhile")
         return self._seal.opened(found)
 
-    def _shown(self, row: Kept, runs: Iterable[Run], opened: Callable[[], Intent]) -> Reserved:
-        runs = tuple(runs)
-        return reserved_of(row, runs, now_of(self._clock, row, runs), opened)
+
+def _is_over(connection: sqlite3.Connection, row: Kept, time: FileTime, beyond: Micros) -> bool:
+    """Whether it is settled, and has been forgotten by its server for so long."""
+    if row.settled_at is None:
+        return False
+    runs = time.remembered(intent_file.runs_of(connection, row.name))
+    return promise_of(row).forgotten(runs, time.settled(row.settled_at), time.now - beyond)
 
 
 class AsyncIntentStore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Final
 
 from twicesafe.client.intent_bytes import packed, unpacked
 from twicesafe.client.intent_file import Kept
+from twicesafe.client.intent_time import FileTime
 from twicesafe.client.intents import Intent
 from twicesafe.core.contract import Contract
 from twicesafe.core.record import Instant
@@ -78,9 +79,9 @@ class Seal:
             raise IntentStoreError(f"{row.name!r} in {self._path} cannot be read: {error}") from error
 
 
-def reserved_of(row: Kept, runs: Iterable[Run], now: Instant, opened: Callable[[], Intent]) -> Reserved:
+def reserved_of(row: Kept, runs: Mapping[int, Run], time: FileTime, opened: Callable[[], Intent]) -> Reserved:
     """A row, for its users; `opened` gives its content when they want that."""
-    runs, promise = tuple(runs), promise_of(row)
+    promise = promise_of(row)
     return Reserved(
         name=row.name,
         key_hint=row.key_hint,
@@ -91,8 +92,8 @@ def reserved_of(row: Kept, runs: Iterable[Run], now: Instant, opened: Callable[[
         withheld=tuple(row.withheld.split(",")) if row.withheld else (),
         reserved_at=row.reserved_at,
         settled_at=row.settled_at,
-        runs=runs,
-        standing=standing_of(runs, promise, now),
+        runs=tuple(runs.values()),
+        standing=standing_of(time.judged(runs), promise, time.now),
         sealed=bool(row.sealed),
         _open=opened,
     )
