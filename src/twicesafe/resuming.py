@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
@@ -13,7 +12,6 @@ from math import inf
 from time import sleep
 from typing import Any, Final, NamedTuple, TypeVar
 
-from twicesafe import eager
 from twicesafe.bound import bound
 from twicesafe.core import phases
 from twicesafe.core.claims import Claim
@@ -362,25 +360,30 @@ async def seen_through(
 
     `meanwhile` is given the work's task at each cancellation.
     """
-    given: list[R] = []
-
-    async def working() -> None:
-        given.append(await work)
-
-    task = eager.start(working(), asyncio.get_running_loop(), copy_context())
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(_working(work))
     cancelled: asyncio.CancelledError | None = None
-    if task is not None:
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as error:
-                cancelled = error
-                if meanwhile is not None:
-                    meanwhile(task)
-        if cancelled is not None and task.exception() is not None:
-            raise cancelled from task.exception()
-        task.result()
-    return given[0], cancelled
+    while not task.done():
+        try:
+            await _ended(task, loop)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if meanwhile is not None:
+                meanwhile(task)
+    if cancelled is not None and task.exception() is not None:
+        raise cancelled from task.exception()
+    return task.result(), cancelled
+
+
+async def _working(work: Awaitable[R]) -> R:
+    return await work
+
+
+def _ended(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+    """Done when the task is. Whoever is cancelled meanwhile cancels this alone. asyncio.wait takes thrice as long."""
+    ended = loop.create_future()
+    task.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
+    return ended
 
 
 _TO_BE_CANCELLED: Final = (phases.BeginPhase, phases.RunPhase, phases.Send, phases.LookUp)
