@@ -4,13 +4,14 @@
 PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+CHAOS_ARGS ?=
 
 # Where an interpreter may not write down what it compiled, each of hundreds of processes compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs site bench clean
+.PHONY: help demo test lint format docs site bench chaos clean
 
 help: ## Show what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -19,8 +20,8 @@ demo: .venv-demo/made ## Run the payments demo on http://127.0.0.1:8000
 	.venv-demo/bin/twicesafe demo $(DEMO_ARGS)
 
 test: .venv/made ## Run every test, on real servers (PYTEST_ARGS="tests/core -x" for some of them)
-	scripts/servers postgresql pgbouncer redis-server mariadb-server rabbitmq-server nats-server chromium nodejs npm
-	for folder in tests/gateway/express tests/js/types; do \
+	scripts/servers postgresql pgbouncer redis-server mariadb-server rabbitmq-server nats-server chromium nodejs npm prometheus
+	for folder in tests/dashboard/axe tests/gateway/express tests/js/types; do \
 		npm install --prefix $$folder --no-package-lock --no-audit --no-fund --loglevel error || exit; \
 	done
 	.venv/bin/pytest $(PYTEST_ARGS)
@@ -37,6 +38,7 @@ format: .venv/made ## Mend what can be mended without a human
 docs: .venv/made ## Make the tables and the picture that come from the code
 	.venv/bin/python scripts/make_state_diagram.py
 	.venv/bin/python scripts/make_tables.py
+	.venv/bin/python -m scripts.make_commands
 
 site: .venv/made ## Build the documentation into build/site; whatever its builder complains of is an error
 	.venv/bin/python scripts/make_reference.py
@@ -44,9 +46,13 @@ site: .venv/made ## Build the documentation into build/site; whatever its builde
 	cp build/site/README.html build/site/index.html
 	@echo "build/site/index.html"
 
-bench: benchmarks/.venv/made ## Measure twicesafe against its floor and its peers
-	scripts/servers postgresql mariadb-server redis-server
+bench: benchmarks/.venv/made ## Measure twicesafe against its floor and its peers, and write docs/benchmarks.md
+	scripts/servers postgresql mariadb-server redis-server wrk
 	benchmarks/.venv/bin/python -m benchmarks $(BENCH_ARGS)
+
+chaos: .venv/made ## Cut networks, fill disks, move clocks, kill processes, and count effects (CHAOS_ARGS="--help")
+	scripts/servers postgresql mariadb-server redis-server iproute2 iptables e2fsprogs gcc libc6-dev
+	.venv/bin/python -m twicesafe.storm.chaos $(CHAOS_ARGS)
 
 clean: ## Remove every environment and everything generated
 	rm -rf .venv .venv-demo benchmarks/.venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov

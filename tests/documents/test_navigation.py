@@ -31,7 +31,10 @@ def test_the_navigation_names_every_page_once(conf: ModuleType) -> None:
         if path.suffix == ".md" and (path.parts[0] == "docs" or len(path.parts) == 1)
     }
     listed = {page for page in there if page.startswith("docs/decisions/0")}
-    assert sorted(named) == sorted(there - listed - FRONT)
+    missing = there - listed - FRONT - set(named)
+    assert not missing, f"docs/index.md lacks {', '.join(sorted(missing))}"
+    assert len(named) == len(set(named))
+    assert set(named) <= there, f"docs/index.md names {', '.join(sorted(set(named) - there))}, which is not there"
 
 
 def test_no_group_is_empty(conf: ModuleType) -> None:
