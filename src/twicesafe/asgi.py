@@ -98,6 +98,7 @@ class IdempotencyMiddleware:
                 asked = self._who(scope)
                 who: Scope = asked if type(asked) is str else identified(await asked if isawaitable(asked) else asked)
         except RequestError as error:
+            self._shared.refused(operation, error)
             await send_refusal(error, policy, send)
             return
         except ClientGoneError:

@@ -103,6 +103,8 @@ class Dealings(Exchanging):
 
     async def _claimed(self, claim: Claim) -> bool:
         """Claim. Whether to run; otherwise there is a result, or the exchange has to go on."""
+        if self._shared.counts:
+            self._asked_at = perf_counter_ns()
         if self.operation.policy.counts_keys:
             self._exchange = self._within_limits(self._exchange_of(claim), claim)
             return await self._advance(None) is not None
@@ -151,6 +153,8 @@ class Dealings(Exchanging):
             await self.close()
             raise
         self._result = FORWARD
+        if self._asked_at:
+            self._tell_end("completed")
         if self._loop is None and transaction is None:
             self._own = None
         else:
@@ -163,6 +167,8 @@ class Dealings(Exchanging):
             self._visible.set()
         if self._ran_at:
             self._note_duration()
+        if self._asked_at:
+            self._tell_end("left")
         self._forget()
         if self._transaction is not None:
             await self.close()
@@ -220,6 +226,8 @@ class Dealings(Exchanging):
                 return found
             case Complete(own, response, key_us, body_us, keep):
                 await session.complete(own, response, key_us, body_us, keep_effects=keep)
+                if self._asked_at:
+                    self._tell_end("completed")
             case Notice():
                 self._tell(step)
             case Begin():
@@ -231,10 +239,16 @@ class Dealings(Exchanging):
                 await session.start_answer(own, head)
             case Release(own):
                 await session.release(own)
+                if self._asked_at:
+                    self._tell_end("released")
             case Renew(own, lease_us):
                 await session.renew(own, lease_us)
+                if self._asked_at:
+                    self._tell_end("reopened")
             case Hold(own):
                 await session.hold(own)
+                if self._asked_at:
+                    self._tell_end("held")
             case Read(digest):
                 await self.close()
                 return await self._shared.store.read(digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Lock
 from time import perf_counter_ns
 from typing import Any, Final
@@ -12,9 +13,11 @@ from twicesafe.core.exchange import exchange
 from twicesafe.core.keys import derive
 from twicesafe.core.limits import Limits
 from twicesafe.core.policy import Operation
+from twicesafe.core.problems import ATTEMPT
 from twicesafe.core.record import Ownership
 from twicesafe.core.steps import Exchange, Notice
-from twicesafe.observe import Event, Observer, tell
+from twicesafe.errors import RequestError
+from twicesafe.observe import Event, Observer, counts, tell
 
 USUAL_AT_MOST: Final = 1000
 """Operations whose usual time is remembered: their names may come from paths, which strangers make up."""
@@ -23,10 +26,11 @@ USUAL_AT_MOST: Final = 1000
 class Exchanges:
     """What the exchanges of one shell have in common."""
 
-    __slots__ = ("admissions", "observer", "usual")
+    __slots__ = ("admissions", "counts", "observer", "usual")
 
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
+        self.counts = counts(observer)
         self.admissions: dict[Limits, Admission] = {}
         """What is used up of each, as far as it was asked for."""
         self.usual: dict[str, int] = {}
@@ -39,6 +43,11 @@ class Exchanges:
 
     def _lease_lost(self, own: Ownership) -> None:
         tell(self.observer, Event("lease.lost", "", own.digest.hex()[:8], loud=True))
+
+    def refused(self, operation: Operation, error: RequestError) -> None:
+        """A request cannot be claimed: it lacks a key, say. Nobody but those who count is told."""
+        if self.counts:
+            tell(self.observer, Event("refused", operation.name, "", loud=False, result=error.problem))
 
 
 class Exchanging:
@@ -56,6 +65,8 @@ class Exchanging:
     """How it was won, with what a lost run left."""
     _ran_at = 0
     """By the process's clock, in nanoseconds; 0 while no time is taken."""
+    _asked_at = 0
+    """The same of the claim, where the observer counts and does not know yet what came of it."""
 
     def _begin(self) -> None:
         """Begin the exchange: it stands at its claim."""
@@ -87,7 +98,25 @@ class Exchanging:
 
     def _tell(self, notice: Notice) -> None:
         hint = "" if self._claim is None else self._claim.key_hint
-        tell(self._shared.observer, Event(notice.name, self.operation.name, hint, notice.loud, notice.error))
+        event = Event(notice.name, self.operation.name, hint, notice.loud, notice.error)
+        if self._asked_at:
+            seconds = (perf_counter_ns() - self._asked_at) / 1_000_000_000
+            event = event._replace(seconds=seconds, number=self._number())
+        tell(self._shared.observer, event)
+
+    def _tell_end(self, name: str) -> None:
+        """Tell what the run came to, if there was one and its end is not told yet. For observers that count."""
+        if self._found is not None:
+            self._tell(Notice(name))
+            self._asked_at = 0
+
+    def _number(self) -> int | None:
+        """Which attempt the client says that this is. Read with suspicion: whatever is no number says nothing."""
+        lines: Sequence[tuple[bytes, bytes]] = getattr(getattr(self._claim, "fingerprint", None), "headers", ())
+        for name, line in lines:
+            if name == ATTEMPT:
+                return int(line) if line.isdigit() and len(line) < 6 else None
+        return None
 
     def _note_duration(self) -> None:
         took = (perf_counter_ns() - self._ran_at) // 1000

@@ -18,8 +18,10 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from twicesafe.core.delivery import SEQUENCE, aggregate_digest, micros
+from twicesafe.core.keys import key_hint
 from twicesafe.core.message import Message, check_text
 from twicesafe.errors import InvalidMessageError
+from twicesafe.observe import Event, Observer, counts, log_events, tell
 from twicesafe.stores.callers_asyncio import arun
 from twicesafe.stores.callers_blocking import run
 from twicesafe.stores.sql.messages import forget, handle, handle_in_order, purge_inbox
@@ -58,9 +60,18 @@ class Received(NamedTuple):
 
 
 class _Inbox:
-    def __init__(self, consumer: str) -> None:
+    def __init__(self, consumer: str, *, observer: Observer = log_events) -> None:
         check_text("consumer", consumer)
         self._consumer: Final = consumer
+        self._observer: Final = observer
+        self._counts: Final = counts(observer)
+
+    def _told(self, message: Received, *, handles: bool) -> bool:
+        """The same, once whoever watches knows. Whether the transaction commits is not known yet."""
+        if self._counts or not handles:
+            name = "inbox.handled" if handles else "inbox.duplicate"
+            tell(self._observer, Event(name, self._consumer, key_hint(message.id), loud=False))
+        return handles
 
     def _handle(self, sql: Queries, message: Received) -> Steps[bool]:
         if message.aggregate is None or message.position is None:
@@ -72,7 +83,10 @@ class _Inbox:
 
 
 class Inbox(_Inbox):
-    """The messages of one consumer, handled by blocking code. Consumers do not know of each other's."""
+    """The messages of one consumer, handled by blocking code. Consumers do not know of each other's.
+
+    `observer` is told of each message that is not to be handled, which is a duplicate or late.
+    """
 
     def once(self, connection: Any, message: Message | Received) -> bool:
         """Whether to handle the message now, in the transaction that `connection` is in. True exactly once.
@@ -85,7 +99,7 @@ class Inbox(_Inbox):
         InvalidMessageError where id or source is empty or missing; NotInTransactionError as Outbox.add.
         """
         received = _received(message)
-        return run(connection, lambda sql: self._handle(sql, received))
+        return self._told(received, handles=run(connection, lambda sql: self._handle(sql, received)))
 
     def forget(self, connection: Any, message: Message | Received) -> bool:
         """Let the message be handled anew, once this transaction is committed. Whether it had been handled."""
@@ -107,7 +121,7 @@ class AsyncInbox(_Inbox):
     async def once(self, connection: Any, message: Message | Received) -> bool:
         """See Inbox.once."""
         received = _received(message)
-        return await arun(connection, lambda sql: self._handle(sql, received))
+        return self._told(received, handles=await arun(connection, lambda sql: self._handle(sql, received)))
 
     async def forget(self, connection: Any, message: Message | Received) -> bool:
         """See Inbox.forget."""

@@ -203,6 +203,7 @@ class KeyedRequest(ForHandlers, Incoming):
     def refuse(self, error: RequestError) -> Result:
         """Have `finish` answer a request that cannot be claimed; whatever the application answers is dropped."""
         self._state = _DROPPING
+        self._shared.refused(self.operation, error)
         policy = self.operation.policy
         status, headers, body = policy.problem(error.problem, detail=str(error), status=error.status)
         self._result = Answer(status, headers, body, error.problem)

@@ -35,7 +35,7 @@ from twicesafe.core.turns import ATTEMPTS, is_due, shares, used_up
 from twicesafe.dealings import Shared
 from twicesafe.declared import Answered, Done, Errors, NotDone, Unclear
 from twicesafe.errors import AttemptsExhaustedError, ConfigurationError, DefinitionChangedError, ValueNotKeptError
-from twicesafe.observe import Observer, log_events
+from twicesafe.observe import Observer, Work, around, log_events
 from twicesafe.operations import check_async, check_blocking, check_effects, check_resumes
 from twicesafe.owners import new_owner
 from twicesafe.resuming import Resumed, Round, is_cancelled
@@ -202,7 +202,8 @@ class Once(_Contracts):
                     return round_.result(more=found.after is not None)
                 call = Call(self._shared, contract, claim.key_hint, claim)
                 try:
-                    call.run(work)
+                    with around(self._shared.observer, Work("resume", claim.operation, claim.key_hint)):
+                        call.run(work)
                 except Exception as error:  # noqa: BLE001 - it must not end the round
                     left = round_.failed(claim, error)
                 else:
@@ -280,7 +281,8 @@ class AsyncOnce(_Contracts):
                         return
                     call = AsyncCall(self._shared, contract, claim.key_hint, claim)
                     try:
-                        await call.run(work)
+                        with around(self._shared.observer, Work("resume", claim.operation, claim.key_hint)):
+                            await call.run(work)
                     except (Exception, asyncio.CancelledError) as error:
                         if not isinstance(error, Exception) and is_cancelled():
                             raise

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from twicesafe.errors import ConfigurationError, StoreError
-from twicesafe.observe import Event, Observer, log_events, tell
+from twicesafe.observe import Event, Observer, counts, log_events, tell
 from twicesafe.stores.contract import AsyncSettlesStale, AsyncStore, SettlesStale, Store, Swept
 
 __all__ = ["AsyncReaper", "Reaped", "Reaper"]
@@ -167,7 +167,7 @@ class Reaper:
                 found = 0, False
                 match step:
                     case _Purge(limit):
-                        found = self._store.purge(limit), False
+                        found = _purged(self._observer, self._store.purge(limit))
                     case _Sweep(look_at):
                         assert self._settle_stale is not None
                         found = _told(self._observer, self._settle_stale(look_at))
@@ -221,7 +221,7 @@ class AsyncReaper:
                 found = 0, False
                 match step:
                     case _Purge(limit):
-                        found = await self._store.purge(limit), False
+                        found = _purged(self._observer, await self._store.purge(limit))
                     case _Sweep(look_at):
                         assert self._settle_stale is not None
                         found = _told(self._observer, await self._settle_stale(look_at))
@@ -244,8 +244,14 @@ class AsyncReaper:
 def _told(observer: Observer, swept: Swept) -> tuple[int, bool]:
     """Somebody's server died: what became unknown waits for a reconciler or an operator (I6)."""
     if swept.settled:
-        tell(observer, Event("reaper.settled_stale", "", "", loud=True))
+        tell(observer, Event("reaper.settled_stale", "", "", loud=True, amount=swept.settled))
     return swept.settled, swept.more
+
+
+def _purged(observer: Observer, records: int) -> tuple[int, bool]:
+    if records and counts(observer):
+        tell(observer, Event("reaper.purged", "", "", loud=False, amount=records))
+    return records, False
 
 
 def _tell_failed(observer: Observer, error: StoreError) -> None:

@@ -31,11 +31,14 @@ from twicesafe.core.turns import pause_before
 from twicesafe.core.values import AnyValues
 from twicesafe.declared import Answered, Done, NotDone, Unclear
 from twicesafe.errors import ConfigurationError
-from twicesafe.observe import Event, Observer, log_events, tell
+from twicesafe.observe import Event, Observer, counts, log_events, tell
 from twicesafe.resuming import is_cancelled
 from twicesafe.stores.contract import AsyncStore, Outstanding, Store
 
 __all__ = ["Answered", "AsyncReconcilers", "Done", "NotDone", "Reconciled", "Reconcilers", "Unclear", "Unknown"]
+
+FAR: Final[Instant] = 2**62
+"""Later than any instant of a record's."""
 
 REMEMBERED: Final = 100_000
 """Records whose next turn is kept in mind."""
@@ -91,6 +94,9 @@ class _Reconcilers:
             )
         self._store: Any = store
         self._observer = observer
+        self._counts = counts(observer)
+        self._left, self._oldest = 0, FAR
+        """How many unknown outcomes this look has left as they are so far, and when the oldest was claimed."""
         self._finders: dict[str, Finder] = {}
         self._turns: dict[Ownership, tuple[int, Instant]] = {}
         """How often each was asked about, and when it is its turn again."""
@@ -113,7 +119,10 @@ class _Reconcilers:
             finder = self._finders.get(record.operation)
             where = record.ownership
             times, due = self._turns.get(where, (0, 0))
-            if finder is None or record.state is not RecordState.UNKNOWN or found.now < due:
+            if record.state is not RecordState.UNKNOWN:
+                continue
+            if finder is None or found.now < due:
+                self._leave(record)
                 continue
             hint = record.key_hint
             try:
@@ -124,16 +133,35 @@ class _Reconcilers:
                 failed += 1
                 tell(self._observer, Event("reconcile.failed", record.operation, hint, loud=True, error=error))
                 self._later(where, times, found.now)
+                self._leave(record)
                 continue
             if type(answer) is Unclear:
                 unclear += 1
                 self._later(where, times, found.now)
+                self._leave(record)
+                if self._counts:
+                    tell(self._observer, Event("reconcile.unclear", record.operation, hint, loud=False))
             elif settled:
                 done += type(answer) is Done
                 not_done += type(answer) is NotDone
                 self._turns.pop(where, None)
-                tell(self._observer, Event("outcome.settled", record.operation, hint, loud=False))
+                result = "done" if type(answer) is Done else "not done"
+                tell(self._observer, Event("outcome.settled", record.operation, hint, loud=False, result=result))
+        if found.after is None:
+            self._tell_unsettled(found.now)
         return Reconciled(done, not_done, unclear, failed, found.after is not None)
+
+    def _tell_unsettled(self, now: Instant) -> None:
+        """How many outcomes are unknown, and since when: a look has come past all records."""
+        left, oldest = self._left, self._oldest
+        self._left, self._oldest = 0, FAR
+        if self._counts:
+            seconds = max(0, now - oldest) / 1_000_000
+            tell(self._observer, Event("outcomes.unsettled", "", "", loud=False, amount=left, seconds=seconds))
+
+    def _leave(self, record: Record) -> None:
+        self._left += 1
+        self._oldest = min(self._oldest, record.created_at)
 
     def _later(self, where: Ownership, times: int, now: Instant) -> None:
         if len(self._turns) >= REMEMBERED:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from twicesafe.core.record import Micros, Ownership
 from twicesafe.core.renewal import look_after, renew_after, third
 from twicesafe.elapsed import elapsed
 from twicesafe.errors import LeaseLostError, StoreError
+from twicesafe.observe import log_fault
 from twicesafe.stores.contract import AsyncStore
-
-_log: Final = logging.getLogger("twicesafe")
 
 
 class _Watched(NamedTuple):
@@ -97,7 +95,7 @@ class Renewals:
                 self._lost(own)
         except (StoreError, TimeoutError):
             pass
-        except Exception:  # noqa: BLE001 - a store's own mistake must not end the renewals of others
-            _log.exception("a lease could not be renewed")
+        except Exception as error:  # noqa: BLE001 - a store's own mistake must not end the renewals of others
+            log_fault("a lease could not be renewed", error)
         finally:
             self._renewing.pop(own, None)

@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from twicesafe.errors import ConfigurationError
-from twicesafe.observe import Event, Observer, log_events, tell
+from twicesafe.observe import Event, Observer, counts, log_events, tell
 from twicesafe.once import AsyncOnce, Once
 from twicesafe.outbox.relay import Relay
 from twicesafe.reaper import AsyncReaper, Reaper
@@ -113,6 +113,7 @@ class Worker:
                 raise ConfigurationError(f"{name} must be a timedelta of 0 or more, not {given!r}")
         self._grace = grace.total_seconds()
         self._observer = observer
+        self._counts = counts(observer)
         self._halt = threading.Event()
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -187,6 +188,7 @@ class Worker:
         assert self._stopping is not None
         failed = 0
         while not self._stopping.is_set():
+            began = monotonic()
             try:
                 part.awake.clear()
                 result = await part.once()
@@ -202,6 +204,9 @@ class Worker:
                 failed = 0
                 part.rounds += 1
                 part.finished = monotonic()
+                if self._counts:
+                    took = part.finished - began
+                    tell(self._observer, Event("worker.round", part.name, "", loud=False, seconds=took))
                 pause = 0.0 if getattr(result, "more", False) else part.every
             # Workers that were started together do not look together. A failure is not to be repeated by hints.
             ends = self._stopping if failed else part.awake

@@ -192,7 +192,7 @@ def test_a_tracing_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture,
         watch = Watch(observer=lambda event: None, tracing=BrokenTrace(*raising))
         send(c, Intent.new("POST", server.origin), watch=watch, **how).raise_for_outcome()
         assert len(server.hits) == 2
-    assert {record.getMessage() for record in caplog.records} == {"the tracing raised"}
+    assert {record.getMessage().partition(":")[0] for record in caplog.records} == {"the tracing raised"}
 
 
 def test_the_address_of_an_event_holds_no_secret() -> None:

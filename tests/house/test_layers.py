@@ -40,6 +40,7 @@ FLOORS = (
         "lookup",
         "once",
         "openapi",
+        "opentelemetry",
         "operations",
         "outbox",
         "owners",
@@ -53,6 +54,8 @@ FLOORS = (
         "resuming",
         "routes",
         "starlette",
+        "structlog",
+        "telemetry",
         "testing",
         "worker",
         "wsgi",
@@ -111,6 +114,10 @@ ONE_HOME: dict[str, dict[str, str]] = {
     "redis": {
         "twicesafe.stores.redis_driver": "the store's connections",
         "twicesafe.publishers.redis_streams": "a client, which a publisher does not mind",
+    },
+    "opentelemetry": {
+        "twicesafe.client.opentelemetry": "spans of a client's operations",
+        "twicesafe.opentelemetry": "everything else, which knows nothing of clients",
     },
     "httpx2": {
         "twicesafe.publishers.webhooks": "what sends webhooks",

@@ -13,7 +13,7 @@ from tests.house.sources import parsed
 
 ALL_OF_IT = range(1, 45)
 
-REQUIREMENTS = (*range(1, 28), *range(29, 44))
+REQUIREMENTS = (*range(1, 28), *range(29, 45))
 """What this release builds of R1 to R44, in its first form at least; docs/proof.md says what they are."""
 
 INVARIANTS = range(1, 13)

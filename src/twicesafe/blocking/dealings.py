@@ -97,6 +97,8 @@ class Dealings(Exchanging):
 
     def _claimed(self, claim: Claim) -> bool:
         """Claim. Whether to run; otherwise there is a result."""
+        if self._shared.counts:
+            self._asked_at = perf_counter_ns()
         if self.operation.policy.counts_keys:
             self._exchange = self._within_limits(self._exchange_of(claim), claim)
             return self.advance(None) is not None
@@ -143,6 +145,8 @@ class Dealings(Exchanging):
             self.close()
             raise
         self.result = FORWARD
+        if self._asked_at:
+            self._tell_end("completed")
         self._over()
         return True
 
@@ -150,6 +154,8 @@ class Dealings(Exchanging):
         """There is a result."""
         if self._ran_at:
             self._note_duration()
+        if self._asked_at:
+            self._tell_end("left")
         self._forget()
         if self._transaction is not None:
             self.close()
@@ -208,6 +214,8 @@ class Dealings(Exchanging):
                 return found
             case Complete(own, response, key_us, body_us, keep):
                 session.complete(own, response, key_us, body_us, keep_effects=keep)
+                if self._asked_at:
+                    self._tell_end("completed")
             case Notice():
                 self._tell(step)
             case Begin():
@@ -219,10 +227,16 @@ class Dealings(Exchanging):
                 session.start_answer(own, head)
             case Release(own):
                 session.release(own)
+                if self._asked_at:
+                    self._tell_end("released")
             case Renew(own, lease_us):
                 session.renew(own, lease_us)
+                if self._asked_at:
+                    self._tell_end("reopened")
             case Hold(own):
                 session.hold(own)
+                if self._asked_at:
+                    self._tell_end("held")
             case Read(digest):
                 self.close()
                 return self._shared.store.read(digest)

@@ -18,6 +18,7 @@ from twicesafe.core.record import Micros, Ownership
 from twicesafe.core.renewal import look_after, renew_after
 from twicesafe.elapsed import elapsed
 from twicesafe.errors import LeaseLostError, StoreError
+from twicesafe.observe import log_fault
 from twicesafe.stores.contract import Store
 
 _log: Final = logging.getLogger("twicesafe")
@@ -170,8 +171,8 @@ class Renewals:
                 self._lost(own)
         except StoreError:
             pass
-        except Exception:  # noqa: BLE001 - a store's own mistake must not end the renewals of others
-            _log.exception("a lease could not be renewed")
+        except Exception as error:  # noqa: BLE001 - a store's own mistake must not end the renewals of others
+            log_fault("a lease could not be renewed", error)
         else:
             watched.put_off(self._clock())
             watched.renewed = began

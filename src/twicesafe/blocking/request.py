@@ -93,6 +93,7 @@ class BlockingRequest(ForHandlers, Dealings):
 
     def refuse(self, error: RequestError) -> Sendable:
         """What to answer to a request that cannot be claimed. Whatever the application answers is dropped."""
+        self._shared.refused(self.operation, error)
         status, headers, body = self.operation.policy.problem(error.problem, detail=str(error), status=error.status)
         self.result = Answer(status, headers, body, error.problem)
         return self.instead()

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Annotated, Final
 
 from twicesafe.cli.terminal import typer, until_interrupted
-from twicesafe.observe import Event
+from twicesafe.observe import Event, told_of
 from twicesafe.reaper import AsyncReaper, Reaped
 from twicesafe.stores.connecting import without_password
 from twicesafe.stores.urls import open_async_store
@@ -79,5 +79,5 @@ def reap(
 
 
 def _tell(event: Event) -> None:
-    why = "" if event.error is None else f": {event.error}"
+    why = "" if event.error is None else f": {told_of(event.error)}"
     sys.stderr.write(f"twicesafe.{event.name}{why}\n")

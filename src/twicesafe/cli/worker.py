@@ -10,12 +10,13 @@ import threading
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
+from logging import getLogger
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from twicesafe.cli.terminal import typer
 from twicesafe.errors import ConfigurationError
-from twicesafe.observe import Event, log_events
+from twicesafe.observe import Event, log_events, told_of
 from twicesafe.once import AsyncOnce, Once
 from twicesafe.outbox.relay import Relay
 from twicesafe.reaper import Reaper
@@ -148,7 +149,9 @@ def served(address: str, works: Worker) -> ThreadingHTTPServer:
 
 
 def _tell(event: Event) -> None:
-    log_events(event)
-    if event.loud:
-        why = "" if event.error is None else f": {event.error}"
+    """Where the application has set up no log, Python's last resort would say on stderr what is said there anyway."""
+    if getLogger("twicesafe").hasHandlers():
+        log_events(event)
+    elif event.loud:
+        why = "" if event.error is None else f": {told_of(event.error)}"
         sys.stderr.write(f"twicesafe.{event.name} {event.operation}{why}\n")

@@ -9,12 +9,11 @@ only, no query, no text of an exception.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from twicesafe.client.ambient import Ambient, AsyncAmbient
@@ -22,13 +21,11 @@ from twicesafe.core.attempts import Answered, Attempts, Failed, Send
 from twicesafe.core.contract import Contract
 from twicesafe.core.keys import key_hint
 from twicesafe.core.outcome import Attempt, Outcome, Sent, Unknown
-from twicesafe.observe import Event, Observer, log_events, tell
+from twicesafe.observe import Event, Observer, log_events, log_fault, tell
 
 __all__ = ["Operation", "Trace", "Tracing", "Watch"]
 
 R = TypeVar("R")
-
-_log: Final = logging.getLogger("twicesafe")
 
 # --- what is seen ----------------------------------------------------------------------------------------------------
 
@@ -200,8 +197,8 @@ class _Harmless:
 def _harmless() -> Iterator[None]:
     try:
         yield
-    except Exception:  # noqa: BLE001 - a tracing's fault is its own
-        _log.exception("the tracing raised")
+    except Exception as error:  # noqa: BLE001 - a tracing's fault is its own
+        log_fault("the tracing raised", error)
 
 
 def _what_ended_it() -> BaseException | None:

@@ -97,6 +97,11 @@ class Fingerprint:
         else:
             self.value = compute(facts, algorithm, names)
 
+    @property
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """The request's header lines, as they came."""
+        return self._facts.headers
+
     def matches(self, stored: bytes) -> bool:
         """Whether the record's request was this one. FingerprintAlgorithmError where only a newer release can tell."""
         mine = self.value

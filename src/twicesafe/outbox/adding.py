@@ -6,7 +6,7 @@ Visible if and only if that transaction commits (I9), and delivered in the order
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
@@ -20,13 +20,20 @@ __all__ = ["AsyncOutbox", "Outbox"]
 
 
 class _Outbox:
-    def __init__(self, source: str, *, data_limit: int = DEFAULT_DATA_LIMIT) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        data_limit: int = DEFAULT_DATA_LIMIT,
+        carried: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
         check_text("source", source)
         limit: object = data_limit
         if not isinstance(limit, int) or limit < 1:
             raise ConfigurationError(f"data_limit must be a whole number of bytes, not {limit!r}")
         self._source: Final = source
         self._data_limit: Final = data_limit
+        self._carried: Final = carried
 
     def _made(
         self,
@@ -45,6 +52,10 @@ class _Outbox:
             if datacontenttype != JSON:
                 raise InvalidMessageError(f"data of {datacontenttype} must be bytes, not {data.__class__.__name__}")
             data = _json(data)
+        lines = as_headers(headers)
+        if self._carried is not None:
+            own = {name for name, _ in lines}
+            lines = (*lines, *[line for line in self._carried().items() if line[0] not in own])
         return checked(
             Message(
                 id=str(uuid4()) if id is None else id,
@@ -55,7 +66,7 @@ class _Outbox:
                 data=data,
                 subject=subject,
                 datacontenttype=datacontenttype,
-                headers=as_headers(headers),
+                headers=lines,
             ),
             self._data_limit,
         )
@@ -64,7 +75,8 @@ class _Outbox:
 class Outbox(_Outbox):
     """Messages of one source, a URI reference such as `/orders`, written by blocking code.
 
-    `data_limit` bounds a message's data, in bytes.
+    `data_limit` bounds a message's data, in bytes. `carried()` gives headers that each message has besides its own: by
+    `twicesafe.opentelemetry.carried` it says in which trace it was made.
     """
 
     def add(

@@ -27,6 +27,7 @@ from twicesafe.errors import ConfigurationError, RefusedError, StoreError
 from twicesafe.observe import Event as Told
 from twicesafe.observe import Observer, log_events, tell
 from twicesafe.outbox.publishing import Publisher, answered, as_publisher, asked_of, ends_round, said
+from twicesafe.outbox.telling import delivered_of, publishing, tell_waiting
 from twicesafe.stores.callers import is_conflict
 from twicesafe.stores.callers_asyncio import arun
 from twicesafe.stores.contract import AsyncStore
@@ -186,6 +187,7 @@ class Relay:
         if monotonic() >= self._count_at:
             self._count_at = monotonic() + COUNT_EVERY
             self.counted = await self.waiting()
+            tell_waiting(self._observer, *self.counted)
         arrived = sum(1 for fate in fates if fate.error is None)
         return Relayed(arrived, len(fates) - arrived, self._more and arrived > 0)
 
@@ -271,7 +273,8 @@ class Relay:
                 error: BaseException | None = None
                 try:
                     async with asyncio.timeout(left) as lease:
-                        await self._publisher.publish(one.message)
+                        with publishing(self._observer, [one.message]):
+                            await self._publisher.publish(one.message)
                 except BaseException as failure:
                     if ends_round(failure):
                         raise
@@ -290,7 +293,8 @@ class Relay:
             wave = [queue[0] for queue in queues.values()]
             try:
                 async with asyncio.timeout(left):
-                    outcomes = answered(await many([one.message for one in wave]), len(wave))
+                    with publishing(self._observer, messages := [one.message for one in wave]):
+                        outcomes = answered(await many(messages), len(wave))
             except BaseException as failure:
                 if ends_round(failure):
                     raise
@@ -367,6 +371,7 @@ class Relay:
                 dead = isinstance(fate, MessageState)
                 name = f"message.{fate}" if dead else "message.failed"
                 told.append(Told(name, one.message.type, one.message.id, loud=dead, error=error))
+        told += delivered_of(self._observer, (one.message for one, error in fates if error is None))
         for epoch, seqs in arrived.items():
             missed |= (yield from delivered(sql, self._owner, epoch, seqs)) < len(seqs)
         # Otherwise somebody has discarded what was under way.

@@ -1,0 +1,16 @@
+"""What the tests of this folder ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.telemetry.recorded import Recorded, recording
+
+
+@pytest.fixture
+def recorded() -> Iterator[Recorded]:
+    """An observer that counts and traces, and what it made of what it was told."""
+    with recording() as made:
+        yield made
