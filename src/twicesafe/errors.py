@@ -173,6 +173,10 @@ class CallRefusedError(ClientError):
     """The request could not be sent a second time under the key of its call, or has no call. It was not sent."""
 
 
+class RedirectedElsewhereError(ClientError):
+    """The server redirected a keyed operation to another origin, where its key means nothing. It was not sent there."""
+
+
 class IntentStoreError(ClientError):
     """A file of intents could not be used. Nothing in it was lost; the message names the file and says what to do."""
 

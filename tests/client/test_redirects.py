@@ -8,7 +8,8 @@ import pytest
 
 from tests.client.bindings import QUICK, Binding, Hours
 from tests.client.scripted import answer, redirect, reset_after_commit, serving, silence
-from twicesafe.client import Contract, Intent, Rejected
+from twicesafe.client import Contract, Intent, Rejected, Route, Routes
+from twicesafe.errors import RedirectedElsewhereError
 
 
 @pytest.mark.parametrize("status", [307, 308])
@@ -28,19 +29,31 @@ def test_one_origin_sees_one_key(binding: Binding, status: int) -> None:
 
 @pytest.mark.parametrize("status", [307, 308])
 def test_another_origin_sees_no_key(binding: Binding, status: int) -> None:
-    """I8, K: elsewhere the key names nothing: it is not handed over, and nothing is repeated there."""
+    """I8, K: elsewhere the key names nothing: it is not handed over, and the effect is not carried off without it."""
     with serving(reset_after_commit) as elsewhere, serving(redirect(status, f"{elsewhere.origin}/in")) as server:
         intent = Intent.new("POST", server.origin, json=1)
         result = binding.perform(lambda client: intent, Hours(), QUICK, follow_redirects=True)
+        assert elsewhere.hits == []
         if binding.typed:
-            assert elsewhere.hits == [], "the effect itself is not carried off either"
             assert isinstance(result.outcome, Rejected)
             assert result.response.next_request.url == f"{elsewhere.origin}/in"
-            elsewhere.unplayed.clear()
         else:
-            assert [(hit.key, hit.body) for hit in elsewhere.hits] == [(None, b"1")]
-            assert isinstance(result.error, binding.library.TransportError)
+            assert isinstance(result.error, RedirectedElsewhereError)
+            assert result.report.key == intent.key
+            assert elsewhere.origin in str(result.error)
+        elsewhere.unplayed.clear()
         assert [hit.key for hit in server.hits] == [intent.key]
+
+
+def test_a_key_in_the_body_leads_nowhere_else_either(binding: Binding) -> None:
+    """I8, K: where the server takes the key in the body it cannot be left behind: the effect stays where it is."""
+    policy = QUICK.but(routes=Routes(Route("POST", "/{path:path}", profile="square")))
+    with serving(answer(201)) as elsewhere, serving(redirect(307, elsewhere.origin)) as server:
+        intent = Intent.new("POST", server.origin, json={"amount": 1})
+        result = binding.perform(lambda client: intent, Hours(), policy, follow_redirects=True)
+        assert (len(server.hits), elsewhere.hits) == (1, [])
+        elsewhere.unplayed.clear()
+    assert isinstance(result.outcome, Rejected) or isinstance(result.error, RedirectedElsewhereError)
 
 
 def test_what_was_done_is_looked_at_elsewhere_without_the_key(binding: Binding) -> None:

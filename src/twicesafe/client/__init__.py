@@ -23,6 +23,7 @@ from twicesafe.errors import (
     IntentSettledError,
     IntentStoreError,
     OutcomeError,
+    RedirectedElsewhereError,
     RejectedError,
     UnknownError,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "IntentStoreError",
     "Outcome",
     "OutcomeError",
+    "RedirectedElsewhereError",
     "Rejected",
     "RejectedError",
     "Report",

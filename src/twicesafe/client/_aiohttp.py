@@ -113,6 +113,8 @@ class Trail:
         self.origin: Origin = origin_at(str(request.url))
         self.until: float | None = None
         self.carrier = ""
+        self.in_body = False
+        """The key is in the body."""
         self.attempting = False
         """A layer above makes attempts of this call."""
         self.left = False

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from enum import Enum, auto
 from typing import Final
 from urllib.parse import urlsplit
+
+from twicesafe.client.reports import sign_error
+from twicesafe.core.outcome import Report
+from twicesafe.errors import RedirectedElsewhereError
 
 Origin = tuple[str, str, int | None]
 """Scheme, host and port, the scheme's own port written out."""
@@ -32,7 +37,32 @@ def onward(status: int, method: str, origin: Origin, then_method: str, then_orig
         return Onward.STAY
     if then_origin == origin or not keyed:
         return Onward.GO
-    return Onward.GO_WITHOUT_KEY if then_method in ("GET", "HEAD") else Onward.STAY
+    return Onward.GO_WITHOUT_KEY if then_method in _LOOKS else Onward.STAY
+
+
+def leave_key(headers: MutableMapping[str, str], header: str, method: str, url: str, *, in_body: bool) -> None:
+    """The client follows a redirect to another origin, as these headers say: the key stays behind.
+
+    `in_body`: the operation has its key there. RedirectedElsewhereError where this is the effect itself, which would
+    have no key: who redirects has not carried it out.
+    """
+    key = headers.get(header)
+    if key is None and not in_body:
+        return
+    if method not in _LOOKS:
+        scheme, host = urlsplit(url).scheme, netloc_at(url)
+        error = RedirectedElsewhereError(
+            f"the server redirects this {method} to {scheme}://{host}, where its key means nothing: it was not sent "
+            "there. Send it where it belongs, or give it the contract that it has without a key"
+        )
+        sign_error(error, Report(key, ()))
+        raise error
+    if key is not None:
+        del headers[header]
+
+
+_LOOKS: Final = ("GET", "HEAD")
+"""What only looks at what was done."""
 
 
 def origin_at(url: str) -> Origin:

@@ -10,7 +10,7 @@ from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from twicesafe.client._causes import causes_of, is_distrust
-from twicesafe.client._elsewhere import Origin, netloc_at, origin_at, path_at
+from twicesafe.client._elsewhere import Origin, leave_key, netloc_at, origin_at, path_at
 from twicesafe.client._modules import module_of
 from twicesafe.client._underway import Underway
 from twicesafe.client._urllib3 import Wire
@@ -63,8 +63,7 @@ class Sending(Underway[Any]):
         self._around = sys.exception()
         hop = _hop_of(request)
         if hop is not None and hop.origin != origin_at(request.url):
-            # Elsewhere the key names nothing, and is nobody's business.
-            request.headers.pop(hop.carrier, None)
+            leave_key(request.headers, hop.carrier, request.method, request.url, in_body=hop.in_body)
         url = request.url
         super().__init__(
             request.method,
@@ -107,7 +106,10 @@ class Sending(Underway[Any]):
         """Leave a mark on the request by which a redirect of it is recognised."""
         request = self._request
         kept = [hook for hook in _response_hooks(request) if not isinstance(hook, Hop)]
-        request.hooks = {**(request.hooks or {}), "response": [*kept, Hop(request, self.carrier, self.until)]}
+        request.hooks = {
+            **(request.hooks or {}),
+            "response": [*kept, Hop(request, self.carrier, self.until, in_body=self.key_in_body)],
+        }
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -177,9 +179,10 @@ class Hop:
     As a hook it does nothing.
     """
 
-    def __init__(self, request: Any, carrier: str, until: float) -> None:
+    def __init__(self, request: Any, carrier: str, until: float, *, in_body: bool) -> None:
         self._request = weakref.ref(request)
         self.carrier = carrier
+        self.in_body = in_body
         self.origin: Origin = origin_at(request.url)
         self.until = until
 

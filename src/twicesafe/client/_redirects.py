@@ -10,13 +10,14 @@ from twicesafe.client._sending import origin_of
 
 
 class Way:
-    """The way of one attempt. `header` carries the key; `follow` None leaves it to the client."""
+    """The way of one attempt. `header` carries the key, or the body does; `follow` None leaves it to the client."""
 
-    def __init__(self, client: Any, request: Any, header: str, *, follow: bool | None) -> None:
+    def __init__(self, client: Any, request: Any, header: str, *, in_body: bool, follow: bool | None) -> None:
         self._client = client
         self._origin = origin_of(request.url)
         self._method = request.method
         self._header = header
+        self._in_body = in_body
         self._follow = client.follow_redirects if follow is None else follow
         self._history: list[Any] = []
 
@@ -30,10 +31,10 @@ class Way:
                 self._origin,
                 following.method,
                 origin_of(following.url),
-                keyed=self._header in following.headers,
+                keyed=self._in_body or self._header in following.headers,
             )
             if then is Onward.GO_WITHOUT_KEY:
-                del following.headers[self._header]
+                following.headers.pop(self._header, None)
             elif then is Onward.STAY:
                 following = None
         if following is None:

@@ -7,6 +7,7 @@ import weakref
 from typing import Any, Final, NamedTuple, TypeVar
 
 from twicesafe.client._asked import WhenAsked
+from twicesafe.client._elsewhere import leave_key
 from twicesafe.client._library import Library, as_the_librarys, kind_of, library_of
 from twicesafe.client._underway import Underway
 from twicesafe.client._wire import Wire
@@ -36,6 +37,7 @@ class Hop(NamedTuple):
     request: weakref.ref[Any]
     origin: tuple[str, str, int | None]
     carrier: str
+    in_body: bool
     until: float
 
 
@@ -132,7 +134,7 @@ class Sending(Underway[R]):
     def expect_redirect(self) -> None:
         """Leave a mark on the request by which a redirect of it is recognised."""
         request = self.request
-        hop = Hop(weakref.ref(request), origin_of(request.url), self.carrier, self.until)
+        hop = Hop(weakref.ref(request), origin_of(request.url), self.carrier, self.key_in_body, self.until)
         request.extensions = {**request.extensions, HOP: hop}
 
 
@@ -148,13 +150,13 @@ def signed(outcome: Outcome[R], underway: Sending[Any]) -> Outcome[R]:
 def _until_of(request: Any) -> float | None:
     """The deadline of the operation that the request is a redirect of.
 
-    The key goes with a redirect on the same origin only: elsewhere it names nothing, and is nobody's business.
+    The key goes with a redirect on the same origin only. RedirectedElsewhereError: see leave_key.
     """
     hop: Hop | None = request.extensions.get(HOP)
     if hop is None or hop.request() is request:
         return None
     if hop.origin != origin_of(request.url):
-        request.headers.pop(hop.carrier, None)
+        leave_key(request.headers, hop.carrier, request.method, str(request.url), in_body=hop.in_body)
     return hop.until
 
 

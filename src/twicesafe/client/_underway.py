@@ -108,6 +108,11 @@ class Underway(Operation, Generic[R]):
         """The header that the key goes into."""
         return self._terms.header
 
+    @property
+    def key_in_body(self) -> bool:
+        """Whether the server takes the key in the body, where nothing here can leave it out."""
+        return bool(self._terms.member)
+
     @WhenAsked
     def key(self) -> str | None:
         """The key, as it is compared. InvalidKeyError, unless the method is safe, and so needs none."""

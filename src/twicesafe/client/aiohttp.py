@@ -31,7 +31,7 @@ from twicesafe.client._aiohttp import (
 )
 from twicesafe.client._announcing import attempt_headers
 from twicesafe.client._drive import adrive
-from twicesafe.client._elsewhere import Onward, netloc_at, onward, origin_at, path_at
+from twicesafe.client._elsewhere import Onward, leave_key, netloc_at, onward, origin_at, path_at
 from twicesafe.client._underway import carried
 from twicesafe.client.ambient import ASYNC_REAL, AsyncAmbient
 from twicesafe.client.budgets import OF_THIS_PROCESS, Budgets
@@ -275,7 +275,7 @@ class _Call:
             trail.origin,
             request.method,
             origin_at(str(request.url)),
-            keyed=carrier in request.headers,
+            keyed=self._calls.underway.key_in_body or carrier in request.headers,
         )
         if then is Onward.STAY:
             raise _Stays
@@ -354,7 +354,7 @@ class RetryMiddleware:
         if isinstance(outcome, Unknown) and outcome.error is not None:
             trail.failed(request, outcome.error)
             raise outcome.error
-        trail.until, trail.carrier = underway.until, underway.carrier
+        trail.until, trail.carrier, trail.in_body = underway.until, underway.carrier, underway.key_in_body
         return outcome.response
 
     def _underway(self, request: Any, library: Library, trail: Trail, *, known: bool) -> Sending:
@@ -362,8 +362,7 @@ class RetryMiddleware:
         if known and origin_at(address) != trail.origin:
             trail.left = True
         if trail.left:
-            # Elsewhere the key names nothing, and is nobody's business.
-            request.headers.popall(trail.carrier, None)
+            leave_key(request.headers, trail.carrier, request.method, address, in_body=trail.in_body)
         lines = tuple((name.encode(), line.encode()) for name, line in request.headers.items())
         underway = Sending(
             library,

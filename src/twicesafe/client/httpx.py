@@ -87,7 +87,7 @@ def send(
         timeouts = request.extensions.get("timeout") or {}
         request.extensions["timeout"] = ClippedTimeouts(timeouts, until, ambient.clock)
         wire = Wire(request.extensions, underway.check_leaving)
-        way = Way(client, template, underway.carrier, follow=follow_redirects)
+        way = Way(client, template, underway.carrier, in_body=underway.key_in_body, follow=follow_redirects)
         response: Any = None
         try:
             while request is not None:
@@ -137,7 +137,7 @@ async def asend(
         timeouts = request.extensions.get("timeout") or {}
         request.extensions["timeout"] = in_time_for_the_pool(timeouts, step.timeout)
         wire = AsyncWire(request.extensions, underway.check_leaving)
-        way = Way(client, template, underway.carrier, follow=follow_redirects)
+        way = Way(client, template, underway.carrier, in_body=underway.key_in_body, follow=follow_redirects)
         response: Any = None
         try:
             async with ambient.limit(step.timeout):

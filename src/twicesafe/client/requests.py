@@ -90,7 +90,7 @@ def send(
     def attempt(step: Send) -> Answered[Any] | Failed[Any]:
         wire = Wire(ambient.clock() + step.timeout, ambient.clock, underway.check_leaving)
         within = _within(session, library, wire)
-        way = _Way(session, library, template, underway.carrier, follow=follow_redirects)
+        way = _Way(session, library, template, underway, follow=follow_redirects)
         request = template.copy()
         request.headers.update(attempt_headers(underway, step.number))
         try:
@@ -172,12 +172,13 @@ class _Once:
 class _Way:
     """The way of one attempt through redirects."""
 
-    def __init__(self, session: Any, library: Library, request: Any, header: str, *, follow: bool) -> None:
+    def __init__(self, session: Any, library: Library, request: Any, underway: Sending, *, follow: bool) -> None:
         self._limit = session.max_redirects
         self._library = library
         self._method = request.method
         self._origin = origin_at(request.url)
-        self._header = header
+        self._header = underway.carrier
+        self._in_body = underway.key_in_body
         self._streams = streams(request)
         self._follow = follow
         self._history: list[Any] = []
@@ -192,10 +193,10 @@ class _Way:
                 self._origin,
                 following.method,
                 origin_at(following.url),
-                keyed=self._header in following.headers,
+                keyed=self._in_body or self._header in following.headers,
             )
             if then is Onward.GO_WITHOUT_KEY:
-                del following.headers[self._header]
+                following.headers.pop(self._header, None)
             if then is Onward.STAY or (self._streams and following.body is not None):
                 following = None
         if following is None:
