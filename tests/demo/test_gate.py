@@ -85,8 +85,12 @@ def test_a_client_that_hangs_up_changes_nothing(visitor: Visitor) -> None:
     """R14, A1: the work of a client that has gone is finished and recorded; its retry gets the answer."""
     request = visitor.request("safe", "key-1")
     visitor.send(request, hang_up=True)
-    assert visitor.send(request).startswith(b"HTTP/1.1 201")
+    for _ in range(100):
+        answer = visitor.send(request)
+        if not answer.startswith(b"HTTP/1.1 409"):  # the first is at it, which takes a busy machine its time
+            break
     assert visitor.charges("safe") == [AMOUNT]
+    assert answer.startswith(b"HTTP/1.1 201")
 
 
 @pytest.mark.parametrize("lane", ["naive", "safe"])

@@ -84,7 +84,7 @@ class DynamodbServer:
         return f"dynamodb://{REGION}/{table}?endpoint={self.endpoint}"
 
     def __enter__(self) -> DynamodbServer:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self._answer))
+        self._server = _Server(("127.0.0.1", 0), partial(_Handler, self._answer))
         self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
         return self
@@ -129,6 +129,11 @@ class DynamodbServer:
         if token is not None and answer[0] == 200:
             self._tokens[token] = digest, answer
         return answer
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 1024
+    """More clients knock at once than the five that it would let wait."""
 
 
 class _Handler(BaseHTTPRequestHandler):
