@@ -98,10 +98,11 @@ class Exchanging:
 
     def _tell(self, notice: Notice) -> None:
         hint = "" if self._claim is None else self._claim.key_hint
-        event = Event(notice.name, self.operation.name, hint, notice.loud, notice.error)
+        seconds, number = None, None
         if self._asked_at:
-            seconds = (perf_counter_ns() - self._asked_at) / 1_000_000_000
-            event = event._replace(seconds=seconds, number=self._number())
+            seconds, number = (perf_counter_ns() - self._asked_at) / 1_000_000_000, self._number()
+        name, loud, error = notice
+        event = Event(name, self.operation.name, hint, loud, error, None, None, 1, seconds, None, number)
         tell(self._shared.observer, event)
 
     def _tell_end(self, name: str) -> None:

@@ -25,7 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from twicesafe.core.message import Message
 from twicesafe.observe import Event, Work
-from twicesafe.telemetry import METRICS, OUTCOMES, Attributes, Kind, Measuring, Metric
+from twicesafe.telemetry import DURATION, METRICS, OTHER, OUTCOMES, REQUESTS, Attributes, Kind, Measuring, Metric
 
 __all__ = ["Telemetry", "carried", "context_of"]
 
@@ -67,12 +67,25 @@ class Telemetry:
         self._records: dict[str, Callable[[float, Attributes], object]] = {
             metric.name: self._instrument(meter, metric) for metric in METRICS
         }
+        self._count, self._time = self._records[REQUESTS.name], self._records[DURATION.name]
+        self._requests: dict[tuple[str, str], Attributes] = {}
+        """What requests that came to this are told apart by."""
 
     def __call__(self, event: Event) -> None:
         """Take notice of an event."""
-        records = self._records
-        for metric, value, attributes in self._measuring.measured(event):
-            records[metric.name](value, attributes)
+        request = event.name, event.operation
+        about = self._requests.get(request)
+        if about is not None and not event.loud:
+            # As below; not by it, because most events are these.
+            self._count(1, about)
+            if event.seconds is not None:
+                self._time(event.seconds, about)
+        else:
+            records = self._records
+            for metric, value, attributes in self._measuring.measured(event):
+                records[metric.name](value, attributes)
+                if metric is REQUESTS and OTHER not in attributes.values():
+                    self._requests[request] = attributes
         if event.operation and event.operation_id is None:
             span = trace.get_current_span()
             if span.is_recording():
