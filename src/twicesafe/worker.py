@@ -91,6 +91,14 @@ class _Rounds:
         return health._replace(pending=counted.pending, oldest=oldest, parked=counted.parked)
 
 
+class _EndedError(Exception):
+    """A part was ended by what is no Exception. Asyncio would end the whole loop for some of those."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
+
+
 class Worker:
     """Round after round of each of its parts. `every` is the pause after a round that found nothing more to do.
 
@@ -168,21 +176,45 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop` is called, or this is cancelled; both let rounds that are under way end, up to `grace`.
 
-        What does not end by then is left to its lease, as after a crash.
+        What does not end by then is left to its lease, as after a crash. So it is where a part is ended by what is no
+        Exception, SystemExit say: that is told as `worker.failed`, the others end their rounds, and RuntimeError is
+        raised, for nobody would do that part's work any more.
         """
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         if self._halt.is_set():
             self._stopping.set()
-        listening = [asyncio.create_task(part.relay.listen()) for part in self._parts if part.relay is not None]
+        listening = [asyncio.create_task(self._listen(part.relay)) for part in self._parts if part.relay is not None]
         tasks = [asyncio.create_task(self._rounds(part)) for part in self._parts]
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await self._stopping.wait()
+            # The rounds of a part end before that for one reason only.
+            await asyncio.wait((stopping, *tasks), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.stop()
             _, left = await asyncio.wait(tasks, timeout=self._grace)
-            for task in (*left, *listening):
+            for task in (*left, *listening, stopping):
                 task.cancel()
-            await asyncio.gather(*tasks, *listening, return_exceptions=True)
+            ends = await asyncio.gather(*tasks, *listening, return_exceptions=True)
+            names = [*[part.name for part in self._parts], *["listen"] * len(listening)]
+        for name, end in zip(names, ends, strict=True):
+            if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
+                error = end.error if isinstance(end, _EndedError) else end
+                raise RuntimeError(f"the worker's part {name!r} was ended by {type(error).__name__}") from error
+
+    async def _listen(self, relay: Relay) -> None:
+        """Hints of other processes. Without them the relay looks by itself."""
+        try:
+            await relay.listen()
+        except Exception as error:  # noqa: BLE001 - it must not end the rounds
+            tell(self._observer, Event("worker.failed", "listen", "", loud=True, error=error))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            raise self._ended("listen", error) from error
+
+    def _ended(self, name: str, error: BaseException) -> _EndedError:
+        tell(self._observer, Event("worker.failed", name, "", loud=True, error=error))
+        return _EndedError(error)
 
     async def _rounds(self, part: _Rounds) -> None:
         assert self._stopping is not None
@@ -200,6 +232,10 @@ class Worker:
                 part.failures += 1
                 tell(self._observer, Event("worker.failed", part.name, "", loud=True, error=error))
                 pause = min(60.0, part.every * 2**failed + 1)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                raise self._ended(part.name, error) from error
             else:
                 failed = 0
                 part.rounds += 1

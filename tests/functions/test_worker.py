@@ -14,6 +14,7 @@ from tests.functions.shop import K, Shop
 from twicesafe import worker as module
 from twicesafe.errors import ConfigurationError
 from twicesafe.once import AsyncOnce, Once
+from twicesafe.outbox.relay import Relay
 from twicesafe.reaper import AsyncReaper, Reaper
 from twicesafe.reconcile import AsyncReconcilers, Reconcilers
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
@@ -200,6 +201,92 @@ def test_an_asynchronous_round_begins_no_further_operation_either() -> None:
         assert (await once.resume()).done == 4
 
     asyncio.run(trial())
+
+
+class Fatal(BaseException):
+    """No Exception."""
+
+
+@pytest.mark.parametrize("error", [Fatal, SystemExit, KeyboardInterrupt], ids=lambda error: error.__name__)
+def test_a_part_that_is_ended_by_what_is_no_exception_ends_the_worker_with_an_error(error: type[BaseException]) -> None:
+    """R27: it is told, the other parts end their rounds, and whoever runs the worker hears of it."""
+    told: list[Any] = []
+    ended: list[str] = []
+
+    class Ending(AsyncOnce):
+        async def resume(self, *settings: Any, **named: Any) -> Any:
+            raise error("the end")
+
+    class Slow(AsyncReconcilers):
+        async def run_once(self, *settings: Any, **named: Any) -> Any:
+            began.set()
+            await asyncio.sleep(0)
+            ended.append("its round")
+            return await super().run_once()
+
+    began = asyncio.Event()
+
+    async def trial() -> None:
+        store = AsyncMemoryStore()
+        worker = Worker(Slow(store), Ending(store, scope="s"), every=AT_ONCE, observer=told.append)
+        with pytest.raises(RuntimeError, match=f"'resume' was ended by {error.__name__}") as raised:
+            await asyncio.wait_for(worker.run(), 60)
+        assert isinstance(raised.value.__cause__, error)
+
+    asyncio.run(trial())
+    assert ended
+    assert [(event.name, event.operation, event.loud, type(event.error)) for event in told] == [
+        ("worker.failed", "resume", True, error)
+    ]
+
+
+def test_a_part_that_is_cancelled_from_within_goes_on() -> None:
+    """R27: a time-out in a part may come as a CancelledError, which is nobody's wish that the worker ends."""
+    rounds: list[int] = []
+
+    class Cancelled(AsyncOnce):
+        async def resume(self, *settings: Any, **named: Any) -> Any:
+            rounds.append(len(rounds))
+            raise asyncio.CancelledError
+
+    async def trial() -> None:
+        worker = Worker(Cancelled(AsyncMemoryStore(), scope="s"), every=AT_ONCE, observer=lambda event: None)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: worker.health()[0].failures > 0)
+        assert not running.done()
+        worker.stop()
+        await running
+
+    asyncio.run(trial())
+
+
+def test_hints_that_cannot_be_heard_any_more_are_told_of() -> None:
+    """R28: the relay looks by itself then."""
+    told: list[Any] = []
+
+    class Deaf(Relay):
+        def __init__(self) -> None: ...
+
+        counted = None
+
+        async def listen(self) -> None:
+            raise OSError("no ears")
+
+        async def run_once(self, *settings: Any, **named: Any) -> Any: ...
+
+        def on_hint(self, call: Any) -> None: ...
+
+        async def aclose(self) -> None: ...
+
+    async def trial() -> None:
+        worker = Worker(Deaf(), every=AT_ONCE, observer=told.append)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: worker.health()[0].rounds > 1)
+        worker.stop()
+        await running
+
+    asyncio.run(trial())
+    assert [(event.name, event.operation, event.loud) for event in told] == [("worker.failed", "listen", True)]
 
 
 def test_a_worker_is_cancelled_as_it_is_stopped() -> None:

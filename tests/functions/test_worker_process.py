@@ -110,6 +110,28 @@ def test_it_settles_what_is_unknown_says_how_it_is_and_stops_cleanly(place: Plac
     assert [part["part"] for part in told["parts"]] == ["resume", "reconcile", "reap"]
 
 
+ENDING = """
+from twicesafe.once import AsyncOnce
+from twicesafe.stores.memory import AsyncMemoryStore
+
+class Ending(AsyncOnce):
+    async def resume(self, *settings, **named):
+        raise SystemExit(0)
+
+once = Ending(AsyncMemoryStore(), scope="s")
+"""
+
+
+def test_a_part_that_is_ended_is_told_of_once_and_ends_the_process_with_an_error(tmp_path: Path) -> None:
+    """R27: a supervisor starts it again; what is told is told once, where no log is set up either."""
+    (tmp_path / "ending.py").write_text(ENDING)
+    command = [sys.executable, "-m", "twicesafe", "worker", "--app", "ending:once", "--every", "0.05"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr.count("worker.failed") == 1
+    assert "was ended by SystemExit" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

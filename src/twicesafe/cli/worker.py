@@ -40,6 +40,7 @@ SIGTERM and SIGINT end it after the rounds that are under way, 20 s later at mos
 \b
 Exit status:
   0  stopped by a signal
+  1  a part of it was ended, and by no exception that the next round could be tried after
   2  the application cannot be loaded, or the store is out of reach
 """
 
