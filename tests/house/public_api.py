@@ -22,6 +22,7 @@ PUBLIC = (
     "twicesafe.client.requests",
     "twicesafe.core.preconditions",
     "twicesafe.cors",
+    "twicesafe.dashboard",
     "twicesafe.demo.provider.fake",
     "twicesafe.django",
     "twicesafe.errors",

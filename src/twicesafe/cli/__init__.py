@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from typing import Annotated
 
 from twicesafe import __version__
-from twicesafe.cli import check, demo, gateway, intents, keys, outbox, reap, schema, stores, storm, worker
+from twicesafe.cli import check, dashboard, demo, gateway, intents, keys, outbox, reap, schema, stores, storm, worker
 from twicesafe.cli.terminal import COULD_NOT, complain, typer
 from twicesafe.errors import TwicesafeError
 
@@ -30,6 +30,8 @@ Examples:
   twicesafe reap --store sqlite:///shop.db --once    take away what has expired
   twicesafe keys list --store sqlite:///shop.db      unknown outcomes, and what people did about them
   twicesafe outbox list --store sqlite:///shop.db    messages that could not be delivered
+  twicesafe dashboard --store sqlite:///shop.db --people people
+                                                     the same on a page that is live, behind a sign-in
   twicesafe worker --app shop.work:once              go on with operations that broke off
   twicesafe intents resume var/intents.db            send again what a client that died may have sent
   twicesafe gateway --upstream http://127.0.0.1:3000 --store sqlite:///shop.db --scope-header X-User-Id
@@ -47,6 +49,7 @@ app.command(epilog=storm.EPILOG, short_help="Break everything, and count the eff
 app.command(epilog=reap.EPILOG, short_help="Take away what has expired, and end what was left behind.")(reap.reap)
 app.command(epilog=worker.EPILOG, short_help="Go on with what broke off, settle what is unknown.")(worker.worker)
 app.command(epilog=check.EPILOG, short_help="Try on a running API whether retries are safe.")(check.check)
+app.command(epilog=dashboard.EPILOG, short_help="A page for people who settle what is unknown.")(dashboard.dashboard)
 app.command(epilog=gateway.EPILOG, short_help="Safe retries in front of a service in any language.")(gateway.gateway)
 app.add_typer(intents.intents, name="intents")
 app.add_typer(keys.keys, name="keys")
