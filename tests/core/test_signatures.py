@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 from datetime import timedelta
+from itertools import product
 
 import pytest
 
-from twicesafe.core.signatures import read_secrets, sign, verify
-from twicesafe.errors import ConfigurationError, SignatureError
+from twicesafe.core.signatures import read_secrets, sign, signable, verify
+from twicesafe.errors import ConfigurationError, InvalidMessageError, SignatureError
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + "c2VjcmV0" * 4
@@ -51,6 +55,46 @@ def test_whatever_was_changed_is_noticed(changed: dict[str, str], body: bytes) -
     """R28: id, time and body are what was signed, or the webhook is refused."""
     with pytest.raises(SignatureError):
         verify(read_secrets(SECRET), headers(**changed), body, THEN)
+
+
+def test_one_signature_is_of_one_webhook() -> None:
+    """R28, I9: whoever cuts a signed text elsewhere has no second webhook of it: of `m.9` at 5 with the body `b`, none of
+    `m` at 9 with the body `5.b`. Tried with all short texts of a letter, a number and a dot."""
+    secrets, cut = read_secrets(SECRET), {}
+    words = ["".join(letters) for length in range(1, 6) for letters in product("a5.", repeat=length)]
+    for message_id, timestamp, body in product(words, ("5", "55"), ("", "5.", "5.a", ".", "5.5.", "a", "55.a")):
+        try:
+            made = dict(sign(secrets, message_id, int(timestamp), body.encode()))
+        except InvalidMessageError:
+            continue
+        assert cut.setdefault(made["webhook-signature"], (message_id, timestamp, body)) == (message_id, timestamp, body)
+    assert len(cut) > 1000
+
+
+@pytest.mark.parametrize("message_id", [f"m.{THEN}", "m.5.x", ".5"])
+def test_an_id_that_could_be_another_and_a_time_is_refused(message_id: str) -> None:
+    """R28: also of a sender that signs it; encoded it is the same id."""
+    secrets = read_secrets(SECRET)
+    with pytest.raises(InvalidMessageError):
+        sign(secrets, message_id, THEN, BODY)
+    text = f"{message_id}.{THEN}.".encode() + BODY
+    key = base64.b64decode(SECRET.removeprefix("whsec_"))
+    signature = base64.b64encode(hmac.new(key, text, hashlib.sha256).digest()).decode()
+    lines = headers(id=message_id, signature=f"v1,{signature}")
+    with pytest.raises(SignatureError, match="between dots"):
+        verify(secrets, lines, BODY, THEN)
+    encoded = signable(message_id)
+    assert "." not in encoded
+    assert verify(secrets, dict(sign(secrets, encoded, THEN, BODY)), BODY, THEN) == encoded
+
+
+@pytest.mark.parametrize("message_id", [ID, "order.a5", "v1.order", "5.order", "a..b"])
+def test_an_id_that_is_no_other_stays_as_it_is(message_id: str) -> None:
+    """R28: receivers know it by what it is."""
+    assert signable(message_id) == message_id
+    assert (
+        verify(read_secrets(SECRET), dict(sign(read_secrets(SECRET), message_id, THEN, b"")), b"", THEN) == message_id
+    )
 
 
 @pytest.mark.parametrize(("off", "taken"), [(-300, True), (300, True), (-301, False), (301, False)])

@@ -211,6 +211,29 @@ def test_a_message_is_the_same_without_what_is_not_signed(books: Books) -> None:
     assert [invoice for invoice, _ in books.invoices()] == [message.id]
 
 
+def test_an_id_that_is_signed_encoded_is_the_same_id(books: Books) -> None:
+    """I9, R29: with its event's headers and without them; as it stands there it is refused, and nothing is done."""
+
+    async def main() -> None:
+        message = made()._replace(id="order.1800000000")
+        sent: list[Mapping[str, str]] = []
+
+        def ask(request: httpx2.Request) -> httpx2.Response:
+            sent.append(dict(request.headers))
+            return httpx2.Response(receiver.receive(sent[-1], request.content).status)
+
+        receiver = books.receiver()
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(ask)) as client:
+            publisher = WebhookPublisher("http://shop/webhooks", secrets=SECRET, client=client, clock=lambda: NOW)
+            await publisher.publish(message)
+        without = {name: text for name, text in sent[0].items() if name != "ce-id"}
+        assert receiver.receive(without, message.data).status == 204
+        assert receiver.receive({**sent[0], "webhook-id": message.id}, message.data).status == 401
+        assert [invoice for invoice, _ in books.invoices()] == [message.id]
+
+    asyncio.run(main())
+
+
 def test_a_sender_without_cloudevents_is_understood(books: Books) -> None:
     """R29: of those who speak Standard Webhooks only the signed id is taken, and the source from the receiver."""
     receiver = books.receiver()

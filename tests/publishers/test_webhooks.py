@@ -59,6 +59,17 @@ def test_an_id_that_no_header_can_carry_is_encoded_everywhere() -> None:
     assert arrived(lines, b"").id == message.id
 
 
+def test_an_id_that_could_be_another_and_a_time_is_signed_encoded() -> None:
+    """R28: only where it is signed; whoever receives it reads the same id in all headers."""
+    message = made()._replace(id="order.1800000000")
+    with serving(answer(200)) as server:
+        assert published(server, message) is None
+        (hit,) = server.hits
+    lines = dict(hit.headers)
+    assert lines["idempotency-key"] == lines["ce-id"] == message.id
+    assert verify(read_secrets(SECRET), lines, hit.body, NOW) == "order%2E1800000000"
+
+
 @pytest.mark.parametrize("status", [400, 410, 413, 422])
 def test_what_the_receiver_will_never_want_is_refused(status: int) -> None:
     """R28: an answer that another try would get as well ends the tries."""

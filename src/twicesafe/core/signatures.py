@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from twicesafe.errors import ConfigurationError, SignatureError
+from twicesafe.errors import ConfigurationError, InvalidMessageError, SignatureError
 
 ID: Final = "webhook-id"
 TIMESTAMP: Final = "webhook-timestamp"
@@ -29,6 +29,9 @@ _SHORTEST: Final = 16
 """Bytes of a secret. Standard Webhooks asks for 24 to 64; some senders give less."""
 _SIGNATURES_READ: Final = 20
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
+_READS_AS_TIME: Final = re.compile(r"\.[0-9]+(?:\.|\Z)")
+"""Id, timestamp and body are signed with dots between them. Behind a dot in an id a number would be read as the time,
+by whoever cuts the same text elsewhere: `m.5` at 9 with the body `b` is signed as `m` at 5 with the body `9.b` is."""
 
 
 class Secrets(NamedTuple):
@@ -58,8 +61,21 @@ def _key(text: str) -> bytes:
     return key
 
 
+def signable(message_id: str) -> str:
+    """The id as it can be signed: percent-encoded where it could be taken for another id and a time.
+
+    `message_id` has no percent sign but of such an encoding; whoever reads it undoes both.
+    """
+    return message_id.replace(".", "%2E") if _READS_AS_TIME.search(message_id) else message_id
+
+
 def sign(secrets: Secrets, message_id: str, timestamp: int, body: bytes) -> Sequence[tuple[str, str]]:
-    """The three header lines that a receiver asks for. `timestamp` in seconds since the Unix epoch."""
+    """The three header lines that a receiver asks for. `timestamp` in seconds since the Unix epoch.
+
+    InvalidMessageError for an id that `signable` would change.
+    """
+    if _READS_AS_TIME.search(message_id):
+        raise InvalidMessageError("the id of a webhook has no number between dots: it could be taken for the time")
     signatures = " ".join(_signature(key, message_id, str(timestamp), body) for key in secrets.keys)
     return [(ID, message_id), (TIMESTAMP, str(timestamp)), (SIGNATURE, signatures)]
 
@@ -77,6 +93,8 @@ def verify(
         raise SignatureError(f"the webhook is not signed: it needs {ID}, {TIMESTAMP} and {SIGNATURE}")
     if _TIMESTAMP.fullmatch(timestamp) is None:
         raise SignatureError(f"{TIMESTAMP} is not in seconds since 1970")
+    if _READS_AS_TIME.search(message_id):
+        raise SignatureError(f"{ID} has a number between dots, which could be another webhook's time")
     if abs(now - int(timestamp)) > tolerance.total_seconds():
         raise SignatureError("the webhook was signed too long ago, or by a clock that is off")
     given = [_bytes(text) for text in signatures.split(" ")[:_SIGNATURES_READ]]

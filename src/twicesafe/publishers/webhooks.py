@@ -1,7 +1,8 @@
 """Messages to whoever waits for them behind a URL, by httpx2: signed as Standard Webhooks has it, once per try.
 
 Headers are those of CloudEvents' binding to HTTP (`ce-id` and so on). `Idempotency-Key` and `webhook-id` are the
-message's id, the same for every try; the timestamp and with it the signature are made anew for each.
+message's id, the same for every try; the timestamp and with it the signature are made anew for each. In `webhook-id`
+dots are percent-encoded where a number stands behind one, because that could be taken for the timestamp.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import httpx2
 
 from twicesafe.core.message import Message, ce_headers
 from twicesafe.core.retry_after import retry_after
-from twicesafe.core.signatures import read_secrets, sign
+from twicesafe.core.signatures import read_secrets, sign, signable
 from twicesafe.errors import NotDeliveredError, RefusedError
 from twicesafe.publishers.destinations import Destination, naming, seconds
 from twicesafe.publishers.public_addresses import public_address
@@ -106,7 +107,7 @@ class WebhookPublisher:
             *self._headers,
             *event,
             ("idempotency-key", message_id),
-            *sign(self._secrets, message_id, int(self._clock()), message.data),
+            *sign(self._secrets, signable(message_id), int(self._clock()), message.data),
         ]
         where = httpx2.URL(url)
         if where.scheme not in ("http", "https") or not where.host:
