@@ -4,6 +4,7 @@ from __future__ import annotations
 
 pytest_plugins = [
     "pytester",
+    "tests.planted",
     "tests.servers.postgresql",
     "tests.servers.redis",
     "tests.servers.mariadb",
