@@ -58,8 +58,8 @@ def test_whatever_was_changed_is_noticed(changed: dict[str, str], body: bytes) -
 
 
 def test_one_signature_is_of_one_webhook() -> None:
-    """R28, I9: whoever cuts a signed text elsewhere has no second webhook of it: of `m.9` at 5 with the body `b`, none of
-    `m` at 9 with the body `5.b`. Tried with all short texts of a letter, a number and a dot."""
+    """R28, I9: whoever cuts a signed text elsewhere has no second webhook of it: of `m.9` at 5 with the body `b`, none
+    of `m` at 9 with the body `5.b`. Tried with all short texts of a letter, a number and a dot."""
     secrets, cut = read_secrets(SECRET), {}
     words = ["".join(letters) for length in range(1, 6) for letters in product("a5.", repeat=length)]
     for message_id, timestamp, body in product(words, ("5", "55"), ("", "5.", "5.a", ".", "5.5.", "a", "55.a")):

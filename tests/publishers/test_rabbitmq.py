@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
 
 import aio_pika
 import pytest
@@ -76,6 +78,38 @@ def test_an_unroutable_message_is_not_delivered(rabbitmq_server: RabbitMQServer)
             assert came[0] is None and came[2] is None
             with pytest.raises(NotDeliveredError, match=r"routes 'invoice\.sent' to no queue"):
                 await publisher.publish(stray)
+        await publisher.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_publish_costs_no_other_its_confirmation(
+    rabbitmq_server: RabbitMQServer,
+) -> None:
+    """K, R28: cancelled at the very moment at which the broker's return is read, an unroutable message is over, and
+    the next one is confirmed by the same connection."""
+
+    async def main() -> None:
+        publisher = RabbitMQPublisher(rabbitmq_server.url, exchange="cancelled", timeout=timedelta(seconds=60))
+        async with events(rabbitmq_server, "cancelled") as there:
+            await publisher.publish(made("a"))
+            connection = publisher._connection
+            assert publisher._channel is not None
+            channel: Any = await publisher._channel.get_underlay_channel()
+            read = channel._on_return_frame
+
+            async def cancelled_meanwhile(frame: Any) -> None:
+                trying.cancel()
+                await read(frame)
+
+            channel._on_return_frame = cancelled_meanwhile
+            trying = asyncio.create_task(publisher.publish(made("b", "invoice.sent")))
+            with pytest.raises(asyncio.CancelledError):
+                await trying
+            channel._on_return_frame = read
+            await publisher.publish(made("c"))
+            assert len(await there.taken()) == 2
+            assert publisher._connection is connection
         await publisher.aclose()
 
     asyncio.run(main())

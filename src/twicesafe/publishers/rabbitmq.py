@@ -51,6 +51,7 @@ class RabbitMQPublisher:
         self._opening = asyncio.Lock()
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def publish(self, message: Message) -> None:
         """Returns when the broker has confirmed the message: durable queues have it on disk, quorum queues on most."""
@@ -66,6 +67,20 @@ class RabbitMQPublisher:
             headers={f"{_PREFIX}{name}": text for name, text in attributes(message)},
             delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         )
+        # Whoever is cancelled leaves it to come to its end. A confirmation that is cancelled as the broker's return is
+        # read ends what reads the whole channel, and with it the confirmations of all others.
+        under_way = asyncio.create_task(self._confirmed(outgoing, routing_key))
+        self._under_way.add(under_way)
+        under_way.add_done_callback(self._over)
+        await asyncio.shield(under_way)
+
+    def _over(self, ended: asyncio.Task[None]) -> None:
+        self._under_way.discard(ended)
+        if not ended.cancelled():
+            # Nobody may be there to hear of it.
+            ended.exception()
+
+    async def _confirmed(self, outgoing: aio_pika.Message, routing_key: str) -> None:
         channel = None
         try:
             async with asyncio.timeout(self._timeout):
