@@ -1,41 +1,62 @@
-"""`python -m benchmarks [NAME ...] [--json]`"""
+"""`python -m benchmarks [NAME ...] [--json] [--quick] [--largest N]`"""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import json
+import os
 import platform
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
 
-from benchmarks.measure import Row, table
+from benchmarks import page, results
+from benchmarks.measure import PACE, Row, table
+from benchmarks.targets import verdicts
 
 NAMES = (
     "asgi",
     "fastapi",
+    "wsgi",
+    "http",
     "postgresql",
-    "drivers",
-    "blocking",
+    "sqlite",
+    "mysql",
     "redis",
+    "client",
+    "outbox",
     "phases",
     "recovery",
-    "retention",
-    "outbox",
-    "client",
+    "growth",
 )
 
+LONGEST = 640.0
+"""Seconds for all of them. What has not begun by then is left out, and said to be."""
+EACH = 240.0
+"""Seconds for one."""
 
-def main() -> None:
-    """Run the named benchmarks, or all of them."""
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the named benchmarks and print; or all, each in a process of its own, and write results and page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measured beside floor and peers.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}; all when none is named")
     parser.add_argument("--json", action="store_true", help="print a list of rows as JSON")
-    chosen = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="see that it works; the figures mean nothing")
+    parser.add_argument("--largest", type=int, default=PACE.largest, help="records in the largest store of growth")
+    chosen = parser.parse_args(arguments)
     unknown = sorted(set(chosen.names) - set(NAMES))
     if unknown:
         parser.error(f"no benchmark is called {', '.join(unknown)}: choose from {', '.join(NAMES)}")
+    if not chosen.names:
+        sys.exit(everything(chosen))
+    PACE.quick, PACE.largest = chosen.quick, chosen.largest
     found: list[Row] = []
-    for name in chosen.names or NAMES:
+    for name in chosen.names:
         print(f"{name} ...", file=sys.stderr)
         found += importlib.import_module(f"benchmarks.{name}").run()
     if chosen.json:
@@ -43,6 +64,61 @@ def main() -> None:
     else:
         print(f"Python {platform.python_version()}, {platform.machine()}\n")
         print(table(found))
+
+
+def everything(chosen: Any) -> int:
+    """All of them, and what they found written down. 1 where one of them failed."""
+    made: results.Results = {
+        "day": f"{datetime.now(UTC):%Y-%m-%d}",
+        "quick": chosen.quick,
+        "machine": results.machine(),
+        "versions": results.versions(),
+        "seconds": {},
+        "failed": {},
+        "benchmarks": {},
+    }
+    patient = chosen.largest > PACE.largest
+    began = time.monotonic()
+    for name in NAMES:
+        left = 86_400.0 if patient else min(EACH, began + LONGEST - time.monotonic())
+        since = time.monotonic()
+        try:
+            made["benchmarks"][name] = separately(name, chosen, left)
+        except RuntimeError as error:
+            made["failed"][name] = str(error)
+        made["seconds"][name] = round(time.monotonic() - since, 1)
+        print(f"{name}: {made['failed'].get(name, 'done')}, {made['seconds'][name]:.0f} s", file=sys.stderr)
+    written = results.write(made)
+    page.write(made)
+    for verdict in verdicts(made["benchmarks"]):
+        if not verdict.reached:
+            case = f"{verdict.target.benchmark}, {verdict.target.case}"
+            print(f"not reached: {case}: {verdict.found:g} {verdict.unit} beside {verdict.beside}", file=sys.stderr)
+    print(f"{written.relative_to(page.DOCS.parent)} and {page.PAGE.relative_to(page.DOCS.parent)}")
+    return 1 if made["failed"] else 0
+
+
+def separately(name: str, chosen: Any, seconds: float) -> list[Row]:
+    """The rows of one benchmark, from a process with memory and settings of its own. RuntimeError without any."""
+    if seconds <= 0:
+        raise RuntimeError("there was no time left")
+    command = [sys.executable, "-m", "benchmarks", name, "--json", "--largest", str(chosen.largest)]
+    # What it starts dies with it: servers by their guardians, everything else as its group.
+    process = subprocess.Popen(
+        [*command, *(["--quick"] if chosen.quick else [])], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        said, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"it took longer than {seconds:.0f} seconds") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"it ended with {process.returncode}")
+    found: list[Row] = json.loads(said)
+    return found
 
 
 if __name__ == "__main__":

@@ -209,41 +209,46 @@ def replays(make: Callable[[], Any], body: bytes) -> Callable[[int], Any]:
     return run
 
 
+def subjects() -> dict[str, Callable[[Any], Any]]:
+    """What is measured: name to what it puts around an application."""
+    return {
+        "bare": lambda app: app,
+        "floor": Lean,
+        "twicesafe": lambda app: IdempotencyMiddleware(app, AsyncMemoryStore(), scope=lambda scope: "user"),
+        **peers(),
+    }
+
+
 async def measured() -> list[Row]:
     """All cases."""
     found: list[Row] = []
-    others = peers()
     for size, body, answer, times in (
         ("1 KB", b'{"amount": 1, "note": "' + b"x" * 1000 + b'"}', b'{"id": "ch_1"}', 200),
         ("100 KB", b'{"amount": 1, "note": "' + b"x" * 100_000 + b'"}', b'{"id": "' + b"y" * 100_000 + b'"}', 60),
     ):
         bare = application(answer)
-        makers: dict[str, Callable[[Any], Any]] = {
-            "bare": lambda app: app,
-            "floor": Lean,
-            "twicesafe": lambda app: IdempotencyMiddleware(app, AsyncMemoryStore(), scope=lambda scope: "user"),
-            **others,
-        }
         for case, how in (("first request", first_requests), ("replay", replays)):
-            subjects = [Subject(name, how(partial(make, bare), body)) for name, make in makers.items()]
-            await interleaved(subjects, rounds=ROUNDS, times=times)
-            found += rows(f"{case}, {size}", "us", subjects, lambda seconds: seconds * 1e6)
+            compared = [Subject(name, how(partial(make, bare), body)) for name, make in subjects().items()]
+            await interleaved(compared, rounds=ROUNDS, times=times)
+            found += rows(f"{case}, {size}", "us", compared, lambda seconds: seconds * 1e6)
             if case == "first request":
-                found += added(f"{case}, {size}", subjects)
+                found += added(f"{case}, {size}", compared)
     return found
 
 
-def added(case: str, subjects: list[Subject]) -> list[Row]:
+def added(case: str, compared: list[Subject]) -> list[Row]:
     """What each subject adds to the bare application, and that as a multiple of what the floor adds."""
-    bare = next(subject for subject in subjects if subject.name == "bare")
+    bare = next(subject for subject in compared if subject.name == "bare")
     above = [
         Subject(s.name, s.run, [mine - theirs for mine, theirs in zip(s.figures, bare.figures, strict=True)])
-        for s in subjects
+        for s in compared
         if s is not bare
     ]
     return rows(f"{case}: added", "us", above, lambda seconds: seconds * 1e6)
 
 
 def run() -> list[Row]:
-    """The benchmark, on asyncio's own loop."""
-    return asyncio.run(measured())
+    """The benchmark, on asyncio's own loop, with asgi_operations and asgi_remembered."""
+    from benchmarks import asgi_operations, asgi_remembered
+
+    return [*asyncio.run(measured()), *asgi_operations.run(), *asgi_remembered.run()]

@@ -1,7 +1,8 @@
 """A client's call that succeeds, over loopback: by httpx2 alone, under a retry transport, and by `send()`.
 
-The peer is httpx-retries' transport, told to retry POST too; it looks at the method and the status, and sends neither
-the number of the attempt nor a deadline along. All four have the same server, which answers from a thread for each
+The peers are httpx-retries' transport and httpware's client, told to retry POST too; and stamina, around the call. They
+look at the method, the status or the exception, and send neither the number of the attempt nor a deadline along. All
+have the same server, which answers from a thread for each
 connection without looking at what it is asked. The figures are the client process's own time on the processor: on the
 clock the server's share would come on top, and every ratio would look better.
 """
@@ -18,9 +19,11 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+import httpware
 import httpx
 import httpx2
 import httpx_retries
+import stamina
 
 from benchmarks.measure import Row, Subject, interleaved, rows
 from twicesafe.client import Intent
@@ -74,6 +77,7 @@ class AsyncBoth(httpx2.AsyncHTTPTransport, httpx.AsyncBaseTransport):
 
 
 RETRY = httpx_retries.Retry(allowed_methods=["GET", "POST"])
+METHODS = frozenset({"GET", "POST"})
 
 
 def blocking(url: str) -> dict[str, dict[str, Callable[[], Any]]]:
@@ -87,6 +91,13 @@ def blocking(url: str) -> dict[str, dict[str, Callable[[], Any]]]:
     gets: dict[str, Callable[[], Any]] = {name: _bound(client.get, url) for name, client in clients.items()}
     posts: dict[str, Callable[[], Any]] = {
         name: _bound(client.post, url, json=AMOUNT, headers=KEY) for name, client in clients.items()
+    }
+    ware = httpware.Client(httpx2_client=httpx2.Client(), middleware=[httpware.Retry(retry_methods=METHODS)])
+    stamped = stamina.retry(on=httpx2.HTTPError)
+    gets |= {"httpware": _bound(ware.get, url), "stamina": _bound(stamped(bare.get), url)}
+    posts |= {
+        "httpware": _bound(ware.post, url, json=AMOUNT, headers=KEY),
+        "stamina": _bound(stamped(bare.post), url, json=AMOUNT, headers=KEY),
     }
     gets["send()"] = lambda: send(sending, sending.build_request("GET", url)).raise_for_outcome()
     posts["send()"] = lambda: send(sending, Intent.new("POST", url, json=AMOUNT)).raise_for_outcome()
@@ -104,6 +115,14 @@ def awaited(url: str) -> dict[str, dict[str, Callable[[], Awaitable[Any]]]]:
     gets: dict[str, Callable[[], Awaitable[Any]]] = {name: _bound(client.get, url) for name, client in clients.items()}
     posts: dict[str, Callable[[], Awaitable[Any]]] = {
         name: _bound(client.post, url, json=AMOUNT, headers=KEY) for name, client in clients.items()
+    }
+    retry = httpware.AsyncRetry(retry_methods=METHODS)
+    ware = httpware.AsyncClient(httpx2_client=httpx2.AsyncClient(), middleware=[retry])
+    stamped = stamina.retry(on=httpx2.HTTPError)
+    gets |= {"httpware": _bound(ware.get, url), "stamina": _bound(stamped(bare.get), url)}
+    posts |= {
+        "httpware": _bound(ware.post, url, json=AMOUNT, headers=KEY),
+        "stamina": _bound(stamped(bare.post), url, json=AMOUNT, headers=KEY),
     }
     gets["asend()"] = lambda: asend(sending, sending.build_request("GET", url))
     posts["asend()"] = lambda: asend(sending, Intent.new("POST", url, json=AMOUNT))

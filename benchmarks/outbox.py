@@ -138,7 +138,7 @@ async def relayed(url: str) -> list[Row]:
             Subject("twicesafe", by_twicesafe(pool, store, receiver)),
         ]
         subjects += await outbox_faststream.subjects(url, pool, receiver, DATA)
-        await interleaved(subjects, rounds=ROUNDS, times=WAITING)
+        await interleaved(subjects, rounds=ROUNDS, times=WAITING, patience=3)
     finally:
         await pool.close()
         await store.aclose()

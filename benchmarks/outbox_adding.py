@@ -24,7 +24,7 @@ from uuid import uuid4
 import asyncpg
 import psycopg
 
-from benchmarks.measure import Row
+from benchmarks.measure import FEWEST, PACE, Row, row
 from twicesafe.outbox import AsyncOutbox, Outbox
 
 ROUNDS = 21
@@ -112,7 +112,7 @@ async def alternating(subjects: dict[str, Run], n: int, server: int) -> dict[str
     found = {name: Spent() for name in subjects}
     for run in subjects.values():
         await run()
-    for number in range(ROUNDS):
+    for number in range(PACE.less(ROUNDS, FEWEST)):
         for name in list(subjects) if number % 2 else list(reversed(subjects)):
             wall, cpu = time.perf_counter(), cpu_of(server)
             await subjects[name]()
@@ -128,16 +128,9 @@ def as_rows(case: str, found: dict[str, Spent]) -> list[Row]:
         floor = getattr(found["floor"], unit)
         for name, spent in found.items():
             mine = getattr(spent, unit)
-            lines.append(
-                Row(
-                    case=case if unit == "wall" else f"{case}, CPU",
-                    subject=name,
-                    median=round(median(mine) * 1e6, 1),
-                    unit="us",
-                    ratio_to_floor=round(median(a / b for a, b in zip(mine, floor, strict=True)), 3),
-                    runs=len(mine),
-                )
-            )
+            ratio = median(a / b for a, b in zip(mine, floor, strict=True))
+            named = case if unit == "wall" else f"{case}, CPU"
+            lines.append(row(named, name, "us", [seconds * 1e6 for seconds in mine], ratio))
     return lines
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from os import urandom
 from typing import Any
@@ -17,6 +16,7 @@ from uuid import uuid4
 
 import asyncpg
 
+from benchmarks.load import throughput
 from benchmarks.measure import Row, Subject, interleaved, rows
 from twicesafe.once import AsyncOnce, current
 from twicesafe.stores.asyncpg import AsyncpgStore
@@ -83,23 +83,6 @@ def by_twicesafe(once: AsyncOnce) -> Callable[[], Awaitable[None]]:
     return run
 
 
-def throughput(once: Callable[[], Awaitable[None]]) -> Callable[[int], Awaitable[float]]:
-    """Seconds for one of n, at TASKS at a time."""
-
-    async def run(n: int) -> float:
-        left = iter(range(n))
-
-        async def worker() -> None:
-            for _ in left:
-                await once()
-
-        began = time.perf_counter()
-        await asyncio.gather(*(worker() for _ in range(TASKS)))
-        return (time.perf_counter() - began) / n
-
-    return run
-
-
 async def measured(url: str) -> list[Row]:
     """All cases."""
     store = AsyncpgStore(url, pool_size=TASKS)
@@ -109,8 +92,8 @@ async def measured(url: str) -> list[Row]:
         await pool.execute(SCHEMA)
         once = AsyncOnce(store, scope="bench", observer=lambda event: None)
         subjects = [
-            Subject("floor", throughput(by_hand(pool))),
-            Subject("twicesafe", throughput(by_twicesafe(once))),
+            Subject("floor", throughput(by_hand(pool), TASKS)),
+            Subject("twicesafe", throughput(by_twicesafe(once), TASKS)),
         ]
         await interleaved(subjects, rounds=ROUNDS, times=TIMES)
         found = rows("three phases", "ms", subjects, lambda seconds: seconds * 1_000)

@@ -4,12 +4,14 @@ The floor sends the very statements that twicesafe sends, over the same driver a
 that decides nothing; `floor, no reset` saves the round trip with which asyncpg cleans each connection, as twicesafe's
 own pool does. `twicesafe` is claim, effect and answer on the store; `twicesafe, ASGI` is the whole request: its key
 parsed, its body fingerprinted, its answer captured. `effect alone` is an application that protects nothing.
+
+Other drivers are in postgresql_drivers and postgresql_blocking, replays in postgresql_replay, several processes in
+postgresql_scale; postgresql_round_trips counts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from itertools import count
 from os import urandom
@@ -18,7 +20,9 @@ from typing import Any
 import asyncpg
 
 from benchmarks.asgi import discard, fresh_key, request
-from benchmarks.measure import Row, Subject, interleaved, rows
+from benchmarks.load import throughput
+from benchmarks.measure import Row, Subject, interleaved, rates
+from benchmarks.statements import ANSWER, BODY, LINES
 from twicesafe import Effects, Policy
 from twicesafe.asgi import IdempotencyMiddleware, current
 from twicesafe.core.claims import Claim, Claimed
@@ -34,9 +38,6 @@ from twicesafe.storm.postgresql import PrivatePostgreSQL
 TASKS = 32
 ROUNDS = 9
 TIMES = 1500
-BODY = b'{"amount": 100, "account": 7}'
-ANSWER = b'{"id": "ch_1", "amount": 100}'
-LINES = ((b"content-length", b"29"), (b"content-type", b"application/json"))
 NUMBERS = count(1)
 
 Effect = Callable[[Any], Awaitable[None]]
@@ -154,23 +155,6 @@ def by_shell(store: AsyncpgStore, effect: Effect, policy: Policy) -> Callable[[]
     return once
 
 
-def throughput(once: Callable[[], Awaitable[None]]) -> Callable[[int], Awaitable[float]]:
-    """Seconds for one of n, at TASKS at a time."""
-
-    async def run(n: int) -> float:
-        left = iter(range(n))
-
-        async def worker() -> None:
-            for _ in left:
-                await once()
-
-        began = time.perf_counter()
-        await asyncio.gather(*(worker() for _ in range(TASKS)))
-        return (time.perf_counter() - began) / n
-
-    return run
-
-
 async def measured(url: str) -> list[Row]:
     """All cases."""
     found: list[Row] = []
@@ -183,17 +167,14 @@ async def measured(url: str) -> list[Row]:
         policy = Policy(effects=Effects.TRANSACTIONAL)
         for name, effect in (("one-row effect", one_row), ("four-statement effect", four_statements)):
             subjects = [
-                Subject("effect alone", throughput(by_pool(pool, effect_alone, effect))),
-                Subject("floor", throughput(by_pool(pool, ByHand(), effect))),
-                Subject("floor, no reset", throughput(by_pool(bare_pool, ByHand(), effect))),
-                Subject("twicesafe", throughput(by_store(store, effect, policy))),
-                Subject("twicesafe, ASGI", throughput(by_shell(store, effect, policy))),
+                Subject("effect alone", throughput(by_pool(pool, effect_alone, effect), TASKS)),
+                Subject("floor", throughput(by_pool(pool, ByHand(), effect), TASKS)),
+                Subject("floor, no reset", throughput(by_pool(bare_pool, ByHand(), effect), TASKS)),
+                Subject("twicesafe", throughput(by_store(store, effect, policy), TASKS)),
+                Subject("twicesafe, ASGI", throughput(by_shell(store, effect, policy), TASKS)),
             ]
             await interleaved(subjects, rounds=ROUNDS, times=TIMES)
-            rates = [
-                Subject(subject.name, subject.run, [1 / seconds for seconds in subject.figures]) for subject in subjects
-            ]
-            found += rows(f"transactional, {name}", "per s", rates, lambda rate: rate)
+            found += rates(f"asyncpg, transactional, {name}, {TASKS} tasks", subjects)
     finally:
         await pool.close()
         await bare_pool.close()
@@ -202,6 +183,19 @@ async def measured(url: str) -> list[Row]:
 
 
 def run() -> list[Row]:
-    """The benchmark, on a private server with fsync on."""
-    with PrivatePostgreSQL({"max_connections": str(4 * TASKS)}) as server:
-        return asyncio.run(measured(server.url))
+    """The benchmark with its parts, on a private server with fsync on."""
+    # Here, because each process of postgresql_scale needs this module, and none of what the others need.
+    from benchmarks import (
+        postgresql_blocking,
+        postgresql_drivers,
+        postgresql_replay,
+        postgresql_round_trips,
+        postgresql_scale,
+    )
+
+    with PrivatePostgreSQL({"max_connections": str(6 * TASKS)}) as server:
+        found = asyncio.run(measured(server.url))
+        found += postgresql_round_trips.run(server.url)
+        for part in (postgresql_drivers, postgresql_blocking, postgresql_replay, postgresql_scale):
+            found += part.run(server.url)
+    return found

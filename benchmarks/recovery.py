@@ -24,12 +24,12 @@ from typing import Any
 
 import asyncpg
 
-from benchmarks.measure import Row
+from benchmarks.measure import PACE, Row, row
 from twicesafe.storm.postgresql import PrivatePostgreSQL
 
-COUNT = int(os.environ.get("BENCH_STRANDED", "10000"))
+COUNT = int(os.environ.get("BENCH_STRANDED", "1500"))
 WORKERS = 2
-PATIENCE = 240.0
+PATIENCE = 30.0
 """Seconds, for recovery."""
 SUBJECTS = ("twicesafe", "dbos") if find_spec("dbos") else ("twicesafe",)
 
@@ -119,21 +119,14 @@ async def recovered(subject: str, url: str, count: int) -> tuple[int, float]:
 
 def run() -> list[Row]:
     """The benchmark."""
-    found = []
+    found, count = [], PACE.less(COUNT)
     for subject in SUBJECTS:
         with PrivatePostgreSQL({"max_connections": "200"}) as server:
             asyncio.run(_prepared(server.url))
-            done, took = asyncio.run(recovered(subject, server.url, COUNT))
-        found.append(
-            Row(
-                case=f"{done:,} of {COUNT:,} operations recovered by {WORKERS} workers",
-                subject=subject,
-                median=round(done / took, 1),
-                unit="per s",
-                ratio_to_floor=0.0,
-                runs=1,
-            )
-        )
+            done, took = asyncio.run(recovered(subject, server.url, count))
+        ended = "" if done == count else f", {done:,} in {PATIENCE:.0f} s"
+        case = f"{count:,} operations recovered by {WORKERS} workers"
+        found.append(row(case, f"{subject}{ended}", "per s", [done / took], 0.0))
     return found
 
 

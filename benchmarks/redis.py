@@ -3,16 +3,18 @@
 `pooled` is what an application writes: SET NX PX GET for the claim and a script that compares and sets for the answer,
 on redis-py's client and its pool. `floor` sends the same two over one connection that all tasks share, by redis-py's
 own connection and parser, and decides nothing. `twicesafe` is claim and complete on the store, with all that a record
-holds; `twicesafe, ASGI` is the whole request. `twicesafe, replay` is one more attempt at what is done.
+holds. `twicesafe, replay` is one more attempt at what is done.
+
+`requests` are whole requests to an ASGI application, around which are twicesafe and its peers, each as its own
+documentation sets it up on Redis; the floor is the same as before, without any application. redis_functions measures
+plain functions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from hashlib import sha1
 from os import urandom
 from typing import Any
@@ -20,8 +22,11 @@ from typing import Any
 import redis.asyncio
 from redis.asyncio.connection import Connection
 
-from benchmarks.asgi import discard, fresh_key, request
-from benchmarks.measure import Row, Subject, interleaved, rows
+from benchmarks import redis_functions, redis_peers
+from benchmarks.asgi import fresh_key, request
+from benchmarks.load import Once, throughput
+from benchmarks.measure import Row, Subject, interleaved, rates
+from benchmarks.statements import ANSWER, BODY, LINES
 from twicesafe import Effects, Policy
 from twicesafe.asgi import IdempotencyMiddleware
 from twicesafe.core.claims import Claim, Claimed, Existing
@@ -36,9 +41,6 @@ TIMES = 3000
 TIMES_ALONE = 500
 LEASE_MS = 30_000
 DAY_MS = 86_400_000
-BODY = b'{"amount": 100, "account": 7}'
-ANSWER = b'{"id": "ch_1", "amount": 100}'
-LINES = ((b"content-length", b"29"), (b"content-type", b"application/json"))
 RECORD = json.dumps({"status": 201, "headers": {"content-type": "application/json"}, "body": ANSWER.decode()})
 
 COMPARE_AND_SET = """
@@ -48,8 +50,6 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then
 end
 return 0
 """
-
-Once = Callable[[], Awaitable[None]]
 
 
 def pooled(client: Any) -> Once:
@@ -144,17 +144,29 @@ def by_store(store: AsyncRedisStore, policy: Policy) -> Once:
 
 def by_shell(store: AsyncRedisStore, policy: Policy) -> Once:
     """One first request through the ASGI shell."""
+    return first_requests(IdempotencyMiddleware(application, store, scope=lambda scope: "user", policy=policy))
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        await send({"type": "http.response.start", "status": 201, "headers": LINES})
-        await send({"type": "http.response.body", "body": ANSWER})
 
-    safe = IdempotencyMiddleware(app, store, scope=lambda scope: "user", policy=policy)
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Reads its body and answers 201."""
+    await receive()
+    await send({"type": "http.response.start", "status": 201, "headers": list(LINES)})
+    await send({"type": "http.response.body", "body": ANSWER})
+
+
+def first_requests(app: Any) -> Once:
+    """A request under a key of its own, which is answered."""
+    status = 0
+
+    async def send(message: Any) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
 
     async def once() -> None:
         scope, receive = request(fresh_key(), BODY)
-        await safe(scope, receive, discard)
+        await app(scope, receive, send)
+        assert status == 201
 
     return once
 
@@ -176,21 +188,11 @@ async def replaying(store: AsyncRedisStore, policy: Policy) -> Once:
     return once
 
 
-def throughput(once: Once, tasks: int) -> Callable[[int], Awaitable[float]]:
-    """Seconds for one of n, at so many at a time."""
-
-    async def run(n: int) -> float:
-        left = iter(range(n))
-
-        async def worker() -> None:
-            for _ in left:
-                await once()
-
-        began = time.perf_counter()
-        await asyncio.gather(*(worker() for _ in range(tasks)))
-        return (time.perf_counter() - began) / n
-
-    return run
+async def compared(case: str, ways: dict[str, Once], tasks: int, times: int) -> list[Row]:
+    """Rates, and their ratios to the floor's."""
+    subjects = [Subject(name, throughput(once, tasks)) for name, once in ways.items()]
+    await interleaved(subjects, rounds=ROUNDS, times=times)
+    return rates(f"{case}, {tasks} task{'s' if tasks > 1 else ''}", subjects)
 
 
 async def measured(server: PrivateRedis) -> list[Row]:
@@ -201,18 +203,19 @@ async def measured(server: PrivateRedis) -> list[Row]:
     store = AsyncRedisStore(server.url)
     try:
         async with Multiplexed(server.port) as line:
+            peers = redis_peers.peers(client)
             for tasks, times in ((TASKS, TIMES), (1, TIMES_ALONE)):
                 ways = {
                     "pooled": pooled(client),
                     "floor": by_hand(line),
                     "twicesafe": by_store(store, policy),
-                    "twicesafe, ASGI": by_shell(store, policy),
                     "twicesafe, replay": await replaying(store, policy),
                 }
-                subjects = [Subject(name, throughput(once, tasks)) for name, once in ways.items()]
-                await interleaved(subjects, rounds=ROUNDS, times=times)
-                rates = [Subject(one.name, one.run, [1 / seconds for seconds in one.figures]) for one in subjects]
-                found += rows(f"Redis, {tasks} task{'s' if tasks > 1 else ''}", "per s", rates, lambda rate: rate)
+                found += await compared("claim and answer", ways, tasks, times)
+                ways = {"floor": by_hand(line), "twicesafe": by_shell(store, policy)}
+                ways |= {name: first_requests(around(application)) for name, around in peers.items()}
+                # Some of the peers take a hundred times as long.
+                found += await compared("requests", ways, tasks, times // 5)
     finally:
         await client.aclose()
         await store.aclose()
@@ -222,4 +225,4 @@ async def measured(server: PrivateRedis) -> list[Row]:
 def run() -> list[Row]:
     """The benchmark, on a private server that keeps its data in memory: what is measured is the way to it."""
     with PrivateRedis(trusting=True) as server:
-        return asyncio.run(measured(server))
+        return [*asyncio.run(measured(server)), *redis_functions.run(server.url, COMPARE_AND_SET)]

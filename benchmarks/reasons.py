@@ -1,0 +1,37 @@
+"""Why a target is not reached, as far as the same run has counted or measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.measure import Row
+from benchmarks.targets import BEST, Verdict
+
+
+def why(verdict: Verdict, benchmarks: Mapping[str, Sequence[Row]]) -> str:
+    """A sentence, or nothing where nothing is known."""
+    target = verdict.target
+    found = {(row["case"], row["subject"]): row for row in benchmarks[target.benchmark]}
+
+    def median(case: str, subject: str) -> str:
+        row = found.get((case, subject))
+        return "?" if row is None else f"{row['median']:,.2f}".removesuffix(".00")
+
+    if target.benchmark == "asgi" and ("request" in target.case or "replay" in target.case):
+        case = "replay" if "replay" in target.case else "first request: added"
+        counted = f"{case}, interpreted operations"
+        peer = "" if target.beside != BEST else f", {verdict.beside} {median(counted, verdict.beside)}"
+        return (
+            f"Counted in operations of the interpreter ({case}): by hand {median(counted, 'floor')}, "
+            f"twicesafe {median(counted, target.subject)}{peer}."
+        )
+    if target.benchmark == "http":
+        share = f"{target.case} beside the bare application's"
+        return f"The floor, by hand, reaches {median(share, 'floor')} of the bare application."
+    if "replay" in target.case and target.benchmark == "postgresql":
+        waits = f"{target.case.rpartition(', ')[0]}: waits"
+        return (
+            f"Counted on the wire, a replay waits for the database {median(waits, target.subject)} times, a bare read "
+            f"{median(waits, 'floor')} time."
+        )
+    return ""
