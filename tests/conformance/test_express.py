@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.gateway.running import express, free_port, gateway
-from twicesafe.conformance.bench import Limits
 from twicesafe.conformance.findings import Verdict
+from twicesafe.conformance.limits import Limits
 from twicesafe.conformance.run import check
 from twicesafe.conformance.target_file import from_toml
 from twicesafe.conformance.trials import chosen
@@ -25,6 +25,7 @@ url = "SHOP/orders?what={{unique}}"
 
 [slow]
 url = "GATE/slow?what={{unique}}"
+reached = { url = "SHOP/gates/{{unique}}", method = "GET" }
 after = { url = "SHOP/gates/{{unique}}" }
 
 [failing]
@@ -39,6 +40,7 @@ headers = { X-User-Id = "bob" }
 [unauthorized]
 headers = { X-User-Id = "" }
 """
+LIMITS = Limits(seconds=600.0, trial=120.0, answer=60.0, beside=5.0, parallel=4)
 BEYOND = ("after-expiry", "restart-after-answer", "crash-while-running")
 """Those for which the gateway would have to be killed or its clock moved; its own tests do that."""
 
@@ -51,7 +53,7 @@ def test_express_behind_the_gateway_passes(tmp_path: Path) -> None:
         shop.start()
         gate.start()
         text = TARGET.replace("GATE", f"http://127.0.0.1:{gate.port}").replace("SHOP", f"http://127.0.0.1:{shop.port}")
-        report = check(from_toml(text), trials=chosen(skip=BEYOND), limits=Limits(trial=20.0))
+        report = check(from_toml(text), trials=chosen(skip=BEYOND), limits=LIMITS)
     finally:
         gate.end()
         shop.end()

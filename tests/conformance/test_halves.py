@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from tests.gateway.scripted import Service, answer
-from twicesafe.conformance.bench import Limits
 from twicesafe.conformance.findings import Verdict
+from twicesafe.conformance.limits import Limits
 from twicesafe.conformance.run import check
 from twicesafe.conformance.target_file import from_toml
 from twicesafe.conformance.trials import chosen

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread, Timer
 from typing import Final
 
 import pytest
 
 from tests.behaviour.serving import Server, probes
+from tests.conformance.doors import Doors
 from tests.conformance.gallery.protected import Clock, Protected
 from tests.conformance.gallery.standing import Mortal, serving
 from tests.conformance.gallery.targets import orders
-from twicesafe.conformance.bench import Limits
 from twicesafe.conformance.findings import Report, Verdict
+from twicesafe.conformance.limits import Limits
 from twicesafe.conformance.run import check
 from twicesafe.conformance.target_file import from_toml
 from twicesafe.conformance.trials import ALL, chosen
@@ -27,15 +25,13 @@ from twicesafe.stores.psycopg import AsyncPsycopgStore
 from twicesafe.stores.redis import AsyncRedisStore
 from twicesafe.stores.sqlite import AsyncSqliteStore
 
-LIMITS: Final = Limits(seconds=120.0, trial=20.0)
+LIMITS: Final = Limits(seconds=600.0, trial=120.0, answer=60.0, beside=5.0, parallel=4)
+"""Nobody waits for time to be up."""
 CRASHES: Final = {"restart-after-answer", "crash-while-running"}
 STORES: Final = ("memory", "SQLite", "PostgreSQL", "Redis")
 SHELLS: Final = ("fastapi", "django", "flask", "wsgi", "gateway")
 UNTOLD: Final = CRASHES | {"after-expiry", "server-error", "throttled"}
 """What a probe application does not do as it is told: its clock stays, and a failure fails again."""
-WORK_TAKES: Final = 0.5
-"""Seconds, where a probe application is to be caught at work."""
-
 PROBE: Final = """
 [request]
 url = "ADDRESS/work"
@@ -52,6 +48,8 @@ json = { order = "{{unique}}", amount = 0 }
 
 [slow]
 headers = { Probe = '{"tag": "{{unique}}", "before": "{{unique}}"}' }
+reached = { url = "DOORS/reached/{{unique}}", method = "GET" }
+after = { url = "DOORS/open/{{unique}}", method = "GET" }
 
 [other_caller]
 headers = { Authorization = "Bearer stall:{{uuid}}" }
@@ -59,30 +57,6 @@ headers = { Authorization = "Bearer stall:{{uuid}}" }
 [unauthorized]
 headers = { Authorization = "Basic shop" }
 """
-
-
-class SlowGates:
-    """Whoever comes to a gate passes it after a while."""
-
-    def __init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port: int = self._listening.getsockname()[1]
-        Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        with suppress(OSError):
-            while True:
-                arrived, _ = self._listening.accept()
-                Timer(WORK_TAKES, self._let_pass, [arrived]).start()
-
-    def _let_pass(self, arrived: socket.socket) -> None:
-        with arrived, suppress(OSError):
-            arrived.sendall(b"\n")
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
 
 
 @pytest.fixture(scope="module")
@@ -99,30 +73,31 @@ def reports(
         "Redis": lambda _: AsyncRedisStore(redis_server.url, prefix="conformance:"),
     }
     applications = {name: Protected(store) for name, store in stores.items()}
-    gates = SlowGates()
+    doors = Doors()
     with serving(applications) as ports, ThreadPoolExecutor(5) as pool:
         made = {
             name: pool.submit(check, orders(port), limits=LIMITS, trials=chosen(skip=CRASHES))
             for name, port in ports.items()
         }
-        made |= {name: pool.submit(_shell, name, folder / name, gates.port) for name in SHELLS}
+        made |= {name: pool.submit(_shell, name, folder / name, doors.port) for name in SHELLS}
         made["killed"] = pool.submit(_killed, folder)
         yield made
-    gates.close()
+    doors.close()
 
 
 PROBES = {probe.name: probe for probe in probes()}
 """Read once: Python 3.11 parses in one thread at a time only."""
 
 
-def _shell(name: str, folder: Path, gates: int) -> Report:
+def _shell(name: str, folder: Path, doors: int) -> Report:
     folder.mkdir()
     probe = PROBES[name]
-    server = Server(probe, next(iter(probe.commands)), folder, gates)
+    server = Server(probe, next(iter(probe.commands)), folder, doors)
     server.start()
     try:
         server.await_ready()
         text = PROBE.replace("ADDRESS", f"http://127.0.0.1:{server.port}").replace("FILE", str(server.file))
+        text = text.replace("DOORS", f"http://127.0.0.1:{doors}")
         return check(from_toml(text), limits=LIMITS)
     finally:
         server.stop()

@@ -67,7 +67,8 @@ def test_a_target_moves_to_another_server_as_a_whole() -> None:
     """R43: what is on the request's own server moves with it, counters and what is sent before included."""
     target = from_toml(
         f'[request]\nurl = "{URL}"\n[effects]\nurl = "{URL}/count"\n[slow.before]\nurl = "http://127.0.0.1:9/faults"\n'
-        '[failing.before]\nurl = "http://127.0.0.1:8000/faults"'
+        '[failing.before]\nurl = "http://127.0.0.1:8000/faults"\n[slow.reached]\nurl = "http://127.0.0.1:8000/held"\n'
+        '[expire.request]\nurl = "http://127.0.0.1:8000/later"'
     ).at("https://shop.example")
     assert target.request.url == "https://shop.example/orders"
     assert isinstance(target.counter, HttpCounter) and target.counter.url == "https://shop.example/orders/count"
@@ -75,6 +76,9 @@ def test_a_target_moves_to_another_server_as_a_whole() -> None:
     assert target.slow.url == "https://shop.example/orders"
     assert target.slow.before.url == "http://127.0.0.1:9/faults"
     assert target.failing.before is not None and target.failing.before.url == "https://shop.example/faults"
+    assert target.slow.reached is not None and target.slow.reached.url == "https://shop.example/held"
+    assert target.expire_request is not None and target.expire_request.url == "https://shop.example/later"
+    assert {one.url for one in target.templates} >= {"https://shop.example/held", "https://shop.example/later"}
 
 
 def test_a_secret_comes_from_the_environment(monkeypatch) -> None:

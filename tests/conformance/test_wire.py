@@ -8,8 +8,9 @@ from contextlib import closing
 import pytest
 
 from tests.gateway.scripted import PATIENCE, Service, answer
-from twicesafe.conformance.bench import USER_AGENT, Bench, Known, Limits, OutOfBoundsError
+from twicesafe.conformance.bench import USER_AGENT, Bench, Known
 from twicesafe.conformance.errors import CannotCheckError
+from twicesafe.conformance.limits import Limits, OutOfBoundsError
 from twicesafe.conformance.profiles import profile
 from twicesafe.conformance.target_file import from_toml
 from twicesafe.conformance.wire import NoAnswerError, find
@@ -109,6 +110,30 @@ def test_duplicates_are_sent_at_the_same_moment(service, bench) -> None:
     answers = bench.together([request] * 5)
     assert [one and one.body for one in answers] == [b"one"] * 5
     assert service.connections == 5
+
+
+def test_a_request_is_left_when_it_is_told_to_be_at_work(service, bench) -> None:
+    """R43: nobody hangs up before the target says that the request is at work, however long that takes."""
+    asked, gone = threading.Event(), threading.Event()
+
+    def take(wire) -> None:
+        if wire.head()[0].startswith("GET"):
+            told = (len(service.asked) and b"200 OK") or b"404 Not Found"
+            service.asked.append(None)
+            wire.send(answer(b"", status=told))
+        else:
+            asked.set()
+            wire.rest()
+            gone.set()
+
+    service.take_over = take
+    template = from_toml(
+        f'[request]\nurl = "{service.url}"\n[slow.reached]\nmethod = "GET"\nurl = "{service.url}/held"'
+    ).slow
+    intent = bench.intent()
+    assert bench.abandon(bench.request(intent), 0.0, lambda ended: bench.reach(template, intent, ended))
+    assert asked.wait(PATIENCE) and gone.wait(PATIENCE)
+    assert len(service.asked) == 2
 
 
 def test_an_answer_that_breaks_off_is_none(service, bench) -> None:

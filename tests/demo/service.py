@@ -53,12 +53,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def demo(folder: Path, port: int | None = None) -> Iterator[Demo]:
+def demo(folder: Path, port: int | None = None, *options: str) -> Iterator[Demo]:
     """A demo whose ledger is kept in `folder`; killed with its children if it is not stopped before."""
     file = folder / "payments.db"
     wished = free_port() if port is None else port
     process = subprocess.Popen(
-        [sys.executable, "-m", "twicesafe.demo", str(wished), str(file)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "twicesafe.demo", str(wished), str(file), *options], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     said = ""

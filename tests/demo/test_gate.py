@@ -117,3 +117,38 @@ def test_a_key_is_required(visitor: Visitor) -> None:
     request = visitor.request("safe", "key-1").replace(b"Idempotency-Key: key-1\r\n", b"")
     assert visitor.send(request).startswith(b"HTTP/1.1 400")
     assert visitor.charges("safe") == []
+
+
+@pytest.mark.parametrize("lane", ["naive", "safe"])
+def test_a_request_without_a_name_is_answered(visitor: Visitor, lane: str) -> None:
+    """R21: what a client left out is said in an answer, and no reason to reset its connection."""
+    request = visitor.request(lane, "key-1").replace(b"X-Request-Id: by-hand\r\n", b"")
+    assert visitor.send(request).startswith(b"HTTP/1.1 422")
+    assert visitor.charges(lane) == []
+
+
+def test_a_held_payment_goes_on_when_it_is_let_go(visitor: Visitor) -> None:
+    """R42: a payment at work waits for whoever checks the demo, and is made once, however often it is asked for."""
+    visitor.arm("key-1", "hold")
+    request, name = visitor.request("safe", "key-1"), f"held-{visitor.shopper}"
+    request = request.replace(b"by-hand", name.encode())
+    answers: list[bytes] = []
+    paying = threading.Thread(target=lambda: answers.append(visitor.send(request)))
+    paying.start()
+    while visitor.ask("GET", f"/demo/held?request={name}") != 204:
+        """Each time it waits for some seconds by itself."""
+    assert visitor.charges("safe") == [] and answers == []
+    assert visitor.ask("POST", f"/demo/go?request={name}") == 204
+    paying.join(PATIENCE)
+    assert answers[0].startswith(b"HTTP/1.1 201")
+    assert visitor.send(request).startswith(b"HTTP/1.1 201")
+    assert visitor.charges("safe") == [AMOUNT]
+
+
+def test_the_documents_are_served(visitor: Visitor) -> None:
+    """R20: the OpenAPI document of each lane is at its address, and that of the safe one says what its keys are."""
+    for lane in ("naive", "safe"):
+        asked = f"GET /{lane}/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        head, _, body = visitor.send(asked).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert (b"x-idempotency" in body) is (lane == "safe")

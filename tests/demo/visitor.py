@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import socket
+import urllib.error
 import urllib.request
 from uuid import uuid4
 
@@ -49,6 +50,15 @@ class Visitor:
             headers={"cookie": f"shopper={self.shopper}"},
         )
         urllib.request.urlopen(request, timeout=PATIENCE).close()
+
+    def ask(self, method: str, path: str) -> int:
+        """The status of an address."""
+        request = urllib.request.Request(f"{self.service.url}{path}", method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def charges(self, lane: str) -> list[int]:
         return self.service.charges(lane, self.shopper)

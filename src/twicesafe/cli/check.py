@@ -17,8 +17,8 @@ from twicesafe.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from twicesafe.conformance.bench import Limits
     from twicesafe.conformance.findings import Finding
+    from twicesafe.conformance.limits import Limits
     from twicesafe.conformance.target import Target
     from twicesafe.conformance.trials.trial import Trial
 
@@ -27,7 +27,7 @@ EPILOG: Final = """
 Examples:
   twicesafe check target.toml                      everything the file tells how to try
   twicesafe check target.toml --dry-run            what it would send, without sending anything
-  twicesafe check --demo safe                      `make demo` has to run
+  twicesafe check --demo safe                      `twicesafe demo --lets-expire` has to run
   twicesafe check --curl 'curl http://127.0.0.1:8000/charges -H "Idempotency-Key: {{key}}" --json "{\\"n\\": 1}"'
   twicesafe check --openapi openapi.json --operation create_charge --server http://127.0.0.1:8000
   twicesafe check target.toml --format html --out report.html
@@ -113,7 +113,7 @@ def check(
     The target really does the work, over and over again: give it one where that does no harm.
     """
     with needing("check"), _explained():
-        from twicesafe.conformance.bench import Limits
+        from twicesafe.conformance.limits import Limits
         from twicesafe.conformance.reports import Form, write
         from twicesafe.conformance.run import check as check_target
         from twicesafe.conformance.trials import chosen

@@ -12,6 +12,7 @@ EPILOG: Final = """
 Examples:
   twicesafe demo
   twicesafe demo --port 9000 --file payments.db
+  twicesafe demo --lets-expire                     and `twicesafe check --demo safe` in another terminal
 
 \b
 Exit status:
@@ -28,6 +29,9 @@ def demo(
         Path | None,
         typer.Option(dir_okay=False, help="Keep the ledger in this SQLite file. By default it is temporary."),
     ] = None,
+    lets_expire: Annotated[
+        bool, typer.Option("--lets-expire", help="Let POST /demo/expire forget every key, for `twicesafe check`.")
+    ] = False,
 ) -> None:
     """Serve a page with a Pay button, and switches that break the world around it.
 
@@ -36,4 +40,4 @@ def demo(
     with needing("demo"):
         from twicesafe.demo import serve
 
-        serve(port, file)
+        serve(port, file, lets_expire=lets_expire)

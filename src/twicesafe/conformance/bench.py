@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,6 +12,7 @@ from typing import Final
 
 from twicesafe.conformance.errors import CannotCheckError
 from twicesafe.conformance.findings import Answer, Effects, Exchange, Lines, Request
+from twicesafe.conformance.limits import Limits, OutOfBoundsError
 from twicesafe.conformance.profiles import Profile
 from twicesafe.conformance.proxy import LosingProxy
 from twicesafe.conformance.retry_after import named_wait
@@ -20,26 +21,6 @@ from twicesafe.conformance.templates import KEY, Intent, new_intent
 from twicesafe.conformance.wire import NoAnswerError, connected, find, written
 
 USER_AGENT: Final = f"twicesafe-check/{version('twicesafe')}"
-
-
-class OutOfBoundsError(Exception):
-    """The trial has used up its time or its requests. The message says which."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a check may take at most."""
-
-    seconds: float = 300.0
-    """All in all; trials that would begin later are not made."""
-    trial: float = 45.0
-    """Seconds for one trial."""
-    answer: float = 15.0
-    """Seconds until an answer has to be there."""
-    parallel: int = 8
-    """Requests at the same time."""
-    anywhere: bool = False
-    """Whether the target may be on another machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +74,7 @@ class Bench:
         intent = new_intent(self.target.key)
         counter = self.target.counter
         if counter is not None and not counter.per_intent:
-            self._starts[intent.unique] = counter.count(intent, self._fetch, self._left())
+            self._starts[intent.unique] = counter.count(intent, self._fetch, self.limits.answer)
         return intent
 
     def request(self, intent: Intent, template: Template | None = None, caller: Lines = ()) -> Request:
@@ -114,12 +95,27 @@ class Bench:
     def prepare(self, template: Template | None, intent: Intent, caller: Lines = ()) -> None:
         """Send what a template wants sent before itself."""
         if template is not None and template.before is not None:
-            self._prepared(template.before.with_lines(caller).fill(intent))
+            self.order(template.before.with_lines(caller), intent)
+
+    def reach(self, template: Template, intent: Intent, ended: Callable[[], bool]) -> None:
+        """Wait until the target says that a template's request is at work, or it has `ended` before."""
+        assert template.reached is not None, "it was asked for"
+        asking = template.reached.fill(intent)
+        while not ended() and not self._fetch(asking).succeeded:
+            self.wait(_GLANCE)
 
     def let_go(self, template: Template | None, intent: Intent) -> None:
         """Send what a template wants sent while it is running."""
         if template is not None and template.after is not None:
-            self._prepared(template.after.fill(intent))
+            self.order(template.after, intent)
+
+    def order(self, template: Template, intent: Intent) -> None:
+        """Send what the description wants sent, for its own sake. CannotCheckError where it is refused."""
+        self._spend()
+        request = template.fill(intent)
+        answer = self._recorded(request, "by order of the target's description")
+        if answer.status >= 400:
+            raise CannotCheckError(f"{request.method} {request.url} answered {answer.status}")
 
     def send(self, request: Request, note: str = "") -> Answer:
         """Send a request and wait for its answer. NoAnswerError where none comes."""
@@ -160,8 +156,11 @@ class Bench:
         note = f"hung up after {len(part)} of {len(body)} bytes of the body{', in chunks' if chunked else ''}"
         self._note(Exchange(self._dressed(request), None, began, self.seconds - began, note))
 
-    def abandon(self, request: Request, seconds: float) -> bool:
-        """Send a request whole and hang up after so long. Whether it was still running then."""
+    def abandon(self, request: Request, seconds: float, until: Callable[[Callable[[], bool]], None] | None) -> bool:
+        """Send a request whole and hang up after so long, or when `until` is done, which is told how to see its end.
+
+        Whether it was still running then.
+        """
         self._spend()
         request = self._dressed(request)
         place = find(request.url, anywhere=self.limits.anywhere)
@@ -169,10 +168,13 @@ class Bench:
         began = self.seconds
         with connected(place, self._left()) as connection:
             connection.send(head + body)
-            answered = connection.answered(seconds)
+            if until is not None:
+                until(lambda: connection.answered(0.0))
+            answered = connection.answered(0.0 if until is not None else seconds)
             connection.hang_up()
-        note = "hung up when the answer had begun" if answered else f"hung up after {seconds:.2f} s, without an answer"
-        self._note(Exchange(request, None, began, self.seconds - began, note))
+        took = self.seconds - began
+        note = "hung up when the answer had begun" if answered else f"hung up after {took:.2f} s, without an answer"
+        self._note(Exchange(request, None, began, took, note))
         return not answered
 
     def lose(self, request: Request) -> Answer:
@@ -248,28 +250,22 @@ class Bench:
         counter = counter.for_caller(caller)
         alike = {intent.unique: intent for intent in intents}
         if counter.per_intent:
-            counted = sum(counter.count(intent, self._fetch, self._left()) for intent in alike.values())
+            counted = sum(counter.count(intent, self._fetch, self.limits.answer) for intent in alike.values())
         else:
             started = min(self._starts[unique] for unique in alike)
-            counted = counter.count(intents[0], self._fetch, self._left()) - started
+            counted = counter.count(intents[0], self._fetch, self.limits.answer) - started
         self._counted[" ".join([*alike, *(value for _, value in caller)])] = Effects(counted, expected)
         return counted
 
     # --- within -------------------------------------------------------------------------------------------------------
 
-    def _prepared(self, request: Request) -> None:
-        self._spend()
-        answer = self._recorded(request, "by order of the target's description")
-        if answer.status >= 400:
-            raise CannotCheckError(f"{request.method} {request.url} answered {answer.status}")
-
     def _fetch(self, request: Request) -> Answer:
-        """For counters: recorded by nobody, limited by time alone."""
+        """For counters: recorded by nobody, and not in the trial's own time, because every verdict needs it."""
         request = self._dressed(request)
         place = find(request.url, anywhere=self.limits.anywhere)
         self.sent += 1
         try:
-            with connected(place, self._left()) as connection:
+            with connected(place, self.limits.answer) as connection:
                 connection.send(b"".join(written(request, place)))
                 return connection.answer(request.method)
         except NoAnswerError as error:
@@ -326,5 +322,7 @@ _BUSY: Final = frozenset({409, 423, 425, 429, 503})
 _AT_WORK: Final = (b"in-progress", b"in progress", b"in_progress", b"outstanding", b"being processed", b"in-flight")
 _PATIENCE: Final = 2.0
 """Seconds for which such a status is taken for that where nothing else says so."""
+_GLANCE: Final = 0.05
+"""Seconds until asking again whether a request is at work."""
 _PAUSE: Final = 0.25
 """Seconds until asking again where nobody says."""

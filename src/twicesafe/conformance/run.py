@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
 
-from twicesafe.conformance.bench import Bench, Known, Limits, OutOfBoundsError
+from twicesafe.conformance.bench import Bench, Known
 from twicesafe.conformance.errors import CannotCheckError
 from twicesafe.conformance.findings import Effects, Finding, Report, Verdict
+from twicesafe.conformance.limits import Limits, OutOfBoundsError
 from twicesafe.conformance.profiles import profile
 from twicesafe.conformance.target import Target
 from twicesafe.conformance.templates import fill, from_environment, new_intent

@@ -38,8 +38,15 @@ class Template:
     """None for a request without a body."""
     before: Template | None = None
     """A request that prepares this one, sent once per intent: it arms a fault, say."""
+    reached: Template | None = None
+    """A request that is answered 2xx as soon as this one is at work; until then it may wait, or be refused."""
     after: Template | None = None
     """A request that lets go of this one while it is running."""
+
+    @property
+    def beside(self) -> list[Template]:
+        """What is sent before it, and while it is running."""
+        return [one for one in (self.before, self.reached, self.after) if one is not None]
 
     def fill(self, intent: Intent) -> Request:
         """The request of an intent. Header lines whose value ends up empty for want of a key are left out."""
@@ -64,8 +71,8 @@ class Template:
     def at(self, origin: str, server: str) -> Template:
         """The same on another server, where it is on this one."""
         url = server + self.url.removeprefix(origin) if self.url.startswith(origin + "/") else self.url
-        before, after = (one and one.at(origin, server) for one in (self.before, self.after))
-        return replace(self, url=url, before=before, after=after)
+        before, reached, after = (one and one.at(origin, server) for one in (self.before, self.reached, self.after))
+        return replace(self, url=url, before=before, reached=reached, after=after)
 
     def with_lines(self, lines: Lines) -> Template:
         """The same with these lines in place of those of their names."""
@@ -111,6 +118,8 @@ class Target:
     """After how long a key is forgotten."""
     expire_command: str | None = None
     """A command after which every key is forgotten: it moves the clock, or calls the reaper."""
+    expire_request: Template | None = None
+    """A request after which it is."""
     secret_headers: frozenset[str] = field(default=CREDENTIALS)
     """Whose values are masked in a report; lower case."""
 
@@ -120,9 +129,9 @@ class Target:
 
     @property
     def templates(self) -> list[Template]:
-        """All requests that it knows, what is sent before and after them included."""
+        """All requests that it knows, what is sent beside them included."""
         found = [value for field in fields(self) if isinstance(value := getattr(self, field.name), Template)]
-        return [*found, *(beside for one in found for beside in (one.before, one.after) if beside is not None)]
+        return [*found, *(beside for one in found for beside in one.beside)]
 
     def at(self, server: str) -> Target:
         """The same target on another server: every URL that begins like the request's own begins with `server`."""

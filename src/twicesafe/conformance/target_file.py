@@ -16,7 +16,7 @@ from twicesafe.conformance.target import CREDENTIALS, USUAL_HEADER, Target, Temp
 
 Table = Mapping[str, Any]
 
-_REQUEST: Final = {"method", "url", "headers", "body", "json", "before", "after"}
+_REQUEST: Final = {"method", "url", "headers", "body", "json", "before", "reached", "after"}
 _TABLES: Final = {
     "name", "profile", "request", "key", "effects", "changed", "rejected", "corrected", "slow", "failing", "throttled",
     "crashing", "other_caller", "unauthorized", "server", "expire", "secret_headers",
@@ -59,7 +59,7 @@ def _target(table: Table) -> Target:
 
     server, expire = _table(table, "server"), _table(table, "expire")
     _only(server, {"crash", "restart"}, "server.")
-    _only(expire, {"seconds", "command"}, "expire.")
+    _only(expire, {"seconds", "command", "request"}, "expire.")
     seconds = expire.get("seconds")
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0):
         raise CannotCheckError("expire.seconds has to be a number")
@@ -86,6 +86,7 @@ def _target(table: Table) -> Target:
         restart=_text(server, "restart", "server."),
         expire_seconds=seconds,
         expire_command=_text(expire, "command", "expire."),
+        expire_request=_template(_table(expire, "request"), None, "expire.request.") if "request" in expire else None,
         secret_headers=CREDENTIALS | {str(name).lower() for name in table.get("secret_headers", ())},
     )
 
@@ -108,11 +109,11 @@ def _template(table: Table, origin: Template | None, where: str) -> Template:
     else:
         made = replace(origin.with_lines(lines), method=_text(table, "method", where) or origin.method, url=url)
         made = made if body is None else replace(made, body=body)
-    before, after = (
+    before, reached, after = (
         _template(_table(table, name), None, f"{where}{name}.") if name in table else None
-        for name in ("before", "after")
+        for name in ("before", "reached", "after")
     )
-    return replace(made, before=before, after=after)
+    return replace(made, before=before, reached=reached, after=after)
 
 
 def _counter(table: Table, request: Template) -> Counter:

@@ -1,4 +1,4 @@
-"""`python -m twicesafe.demo [PORT [FILE]]`."""
+"""`python -m twicesafe.demo [PORT [FILE [--lets-expire]]]`."""
 
 from __future__ import annotations
 
@@ -11,4 +11,5 @@ if __name__ == "__main__":
     serve(
         int(sys.argv[1]) if len(sys.argv) > 1 else 8000,
         Path(sys.argv[2]) if len(sys.argv) > 2 else None,
+        lets_expire="--lets-expire" in sys.argv,
     )

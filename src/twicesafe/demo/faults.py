@@ -10,7 +10,7 @@ from twicesafe.demo.lanes import Lane
 
 
 class Fault(StrEnum):
-    """What breaks the world outside of the browser: switches on the page, and two that only a check throws."""
+    """What breaks the world outside of the browser: switches on the page, and three that only a check throws."""
 
     SLOW = "slow"
     """The provider takes longer than the page is willing to wait."""
@@ -22,6 +22,8 @@ class Fault(StrEnum):
     """The service says 429 before it has done anything."""
     FAIL = "fail"
     """The service says 500 after it has written the charge."""
+    HOLD = "hold"
+    """The provider does not answer before it is told to."""
 
 
 MOST_ARMED: Final = 1000

@@ -12,6 +12,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 from typing import Final
 
+from twicesafe.demo.directions import Direction, written
 from twicesafe.demo.lanes import Lane
 from twicesafe.demo.scene import Passing, Scene
 from twicesafe.errors import TwicesafeError
@@ -32,6 +33,12 @@ class LaneServer:
         self._file = file
         self._scene = scene
         self._up = asyncio.Event()
+        self._process: Process | None = None
+        self._ahead = 0.0
+        """Seconds by which the clock of keys is to be ahead, and those by which it is."""
+        self._is_ahead = 0.0
+        self._holding: set[str] = set()
+        self._told = asyncio.Condition()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
 
@@ -44,17 +51,43 @@ class LaneServer:
         """Wait until it does."""
         await self._up.wait()
 
+    async def held(self, name: str) -> None:
+        """Wait until the process holds the request of this name."""
+        async with self._told:
+            await self._told.wait_for(lambda: name in self._holding)
+
+    def go(self, name: str) -> None:
+        """Let go of it, now or when it comes."""
+        self._direct(Direction.GO, name)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass for keys. Comes back when it has."""
+        self._ahead += seconds
+        self._direct(Direction.AHEAD, str(self._ahead))
+        async with self._told:
+            await self._told.wait_for(lambda: self._is_ahead == self._ahead)
+
+    def _direct(self, direction: Direction, note: str) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            assert process.stdin is not None, "it has a pipe"
+            process.stdin.write(written(direction, note))
+
     async def run(self) -> None:
         """Keep a process running, until cancelled. ServerFailedError where one never gets as far as serving."""
         with self._listening:
             while True:
                 reading, writing = os.pipe()
+                ahead = self._ahead
                 try:
-                    process = await self._start(writing)
+                    process = self._process = await self._start(writing, ahead)
                 finally:
                     os.close(writing)
+                if ahead != self._ahead:
+                    # It was told while there was no process to hear it.
+                    self._direct(Direction.AHEAD, str(self._ahead))
                 try:
-                    await self._listen(reading, process)
+                    await self._listen(reading, process, ahead)
                     await process.wait()
                 finally:
                     was_up = self._up.is_set()
@@ -64,15 +97,15 @@ class LaneServer:
                     raise ServerFailedError(f"the {self._lane} server could not start; what it said is above")
                 self._scene.down(self._lane)
 
-    async def _start(self, reports: int) -> Process:
+    async def _start(self, reports: int, ahead: float) -> Process:
         listening = self._listening.fileno()
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "twicesafe.demo.worker", self._lane, str(self._file), str(listening), str(reports),
-            stdin=PIPE, stdout=DEVNULL, pass_fds=(listening, reports),
+            str(ahead), stdin=PIPE, stdout=DEVNULL, pass_fds=(listening, reports),
             start_new_session=True,  # a Ctrl-C at the terminal is the demo's to act on
         )  # fmt: skip
 
-    async def _listen(self, reading: int, process: Process) -> None:
+    async def _listen(self, reading: int, process: Process, ahead: float) -> None:
         """Take the process's reports until it is gone."""
         loop = asyncio.get_running_loop()
         reports = asyncio.StreamReader()
@@ -80,22 +113,35 @@ class LaneServer:
         try:
             while line := await reports.readline():
                 event, note = json.loads(line)
-                self._heard(event, note, process)
+                await self._heard(event, note, process, ahead)
         finally:
             pipe.close()
 
-    def _heard(self, event: str, note: str, process: Process) -> None:
+    async def _heard(self, event: str, note: str, process: Process, ahead: float) -> None:
         scene, lane = self._scene, self._lane
         match event:
             case "ready":
                 scene.up(lane, process.pid)
                 self._up.set()
+                await self._learn(ahead=ahead)
+            case "ahead":
+                await self._learn(ahead=float(note))
+            case "holding":
+                await self._learn(holding=note)
             case "began":
                 scene.began(lane, Passing.read(note))
             case "answering":
                 scene.answering(lane, Passing.read(note))
             case "ended":
                 scene.ended(lane, Passing.read(note))
+
+    async def _learn(self, *, ahead: float | None = None, holding: str | None = None) -> None:
+        async with self._told:
+            if ahead is not None:
+                self._is_ahead = ahead
+            if holding is not None:
+                self._holding.add(holding)
+            self._told.notify_all()
 
 
 async def _end(process: Process) -> None:

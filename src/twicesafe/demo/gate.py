@@ -119,7 +119,7 @@ class Gate:
 
     async def _pass(self, incoming: Incoming, browser: Browser) -> None:
         path = incoming.head.target.partition(b"?")[0].decode("latin-1")
-        lane = next((lane for lane in Lane if path == lane.path), None)
+        lane = next((lane for lane in Lane if path in (lane.path, lane.document)), None)
         if lane is None:
             await browser.while_there(self._to_stage(incoming, browser))
         else:

@@ -17,3 +17,8 @@ class Lane(StrEnum):
     def path(self) -> str:
         """The endpoint's address."""
         return f"/{self}/charges"
+
+    @property
+    def document(self) -> str:
+        """Where its OpenAPI document is."""
+        return f"/{self}/openapi.json"

@@ -2,17 +2,20 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 from uuid import UUID
 
 import aiosqlite
 from aiosqlite import Connection
-from fastapi import Depends, FastAPI, Header, HTTPException
+from fastapi import Depends, FastAPI, Header, HTTPException, Request
 from pydantic import BaseModel, Field
 
+from twicesafe.core.record import Instant
+from twicesafe.demo.directions import Directions
 from twicesafe.demo.faults import Fault
 from twicesafe.demo.lanes import Lane
 from twicesafe.demo.ledger import INSERT
@@ -49,17 +52,32 @@ class Receipt(BaseModel):
     currency: str = "EUR"
 
 
+class Refusal(BaseModel):
+    """What FastAPI says of a request that it does not take."""
+
+    detail: str
+
+
+REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    400: {"model": Refusal, "description": "The body is no text"},
+    401: {"model": Refusal, "description": "Nobody knows who is shopping"},
+    429: {"model": Refusal, "description": "The service is busy, and has done nothing"},
+    500: {"model": Refusal, "description": "Something failed"},
+}
+"""Beside those that FastAPI and twicesafe add themselves."""
+
+
 class Call(NamedTuple):
-    """Who is asking, in which request, and how long the provider takes this time."""
+    """Who is asking, in which request, and what the provider does this time."""
 
     shopper: str
     request_id: str
-    provider_takes: float
+    provider: Callable[[], Awaitable[None]]
     busy: bool
     fails: bool
 
 
-def shopper(cookie: Annotated[str, Header()] = "") -> str:
+def shopper(cookie: Annotated[str, Header(include_in_schema=False)] = "") -> str:
     """Whoever is shopping, which the server knows from its own cookie."""
     found = shopper_in(cookie)
     if not found:
@@ -68,21 +86,25 @@ def shopper(cookie: Annotated[str, Header()] = "") -> str:
 
 
 def call(
+    request: Request,
     shopper: Annotated[str, Depends(shopper)],
     x_request_id: Annotated[str, Header(max_length=80)],
-    demo_fault: Annotated[str, Header()] = "",
+    demo_fault: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Call:
     """What both endpoints want to know beside the order."""
     faults = demo_fault.split()
-    takes = SLOW if Fault.SLOW in faults else USUAL
-    return Call(shopper, x_request_id, takes, busy=Fault.BUSY in faults, fails=Fault.FAIL in faults)
+    if Fault.HOLD in faults:
+        provider = partial(request.app.state.directions.hold, x_request_id)
+    else:
+        provider = partial(asyncio.sleep, SLOW if Fault.SLOW in faults else USUAL)
+    return Call(shopper, x_request_id, provider, busy=Fault.BUSY in faults, fails=Fault.FAIL in faults)
 
 
 async def charge(db: Connection, order: Order, call: Call) -> Receipt:
     """Ask the provider, and write the charge to the ledger."""
     if call.busy:
         raise HTTPException(429, "Come back at once.", {"Retry-After": "0"})
-    await asyncio.sleep(call.provider_takes)
+    await call.provider()
     row = (call.shopper, str(order.cart), order.amount, call.request_id, os.getpid())
     (number,) = next(iter(await db.execute_fetchall(INSERT, row)))
     if call.fails:
@@ -92,7 +114,7 @@ async def charge(db: Connection, order: Order, call: Call) -> Receipt:
 
 def naive(file: Path) -> FastAPI:
     """Charges whenever it is asked."""
-    app = FastAPI(title="Payments, naive")
+    app = FastAPI(title="Payments, naive", openapi_url=Lane.NAIVE.document, responses=REFUSALS)
 
     async def connection() -> AsyncIterator[Connection]:
         async with aiosqlite.connect(file, isolation_level=None) as db:
@@ -109,9 +131,9 @@ def naive(file: Path) -> FastAPI:
     return app
 
 
-def safe(file: Path) -> FastAPI:
+def safe(file: Path, clock: Callable[[], Instant]) -> FastAPI:
     """Charges once per intent: the charge and the record of its answer are one transaction."""
-    store = AsyncSqliteStore(file)
+    store = AsyncSqliteStore(file, clock=clock)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -119,7 +141,7 @@ def safe(file: Path) -> FastAPI:
         yield
         await store.aclose()
 
-    app = FastAPI(title="Payments, safe", lifespan=lifespan)
+    app = FastAPI(title="Payments, safe", openapi_url=Lane.SAFE.document, responses=REFUSALS, lifespan=lifespan)
     idempotency = Idempotency(app, store, scope=shopper)
 
     @app.post("/safe/charges", status_code=201)
@@ -134,6 +156,8 @@ def safe(file: Path) -> FastAPI:
     return app
 
 
-def application(lane: Lane, file: Path) -> FastAPI:
+def application(lane: Lane, file: Path, directions: Directions) -> FastAPI:
     """The lane's service."""
-    return naive(file) if lane is Lane.NAIVE else safe(file)
+    app = naive(file) if lane is Lane.NAIVE else safe(file, directions.clock)
+    app.state.directions = directions
+    return app

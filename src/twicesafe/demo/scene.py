@@ -29,12 +29,13 @@ class Passing(NamedTuple):
 
     def __str__(self) -> str:
         """As the gate notes it on the request, and the server repeats it in its reports."""
-        return f"{self.number} {self.shopper} {self.request_id}"
+        # A header line ends with no blank.
+        return f"{self.number} {self.shopper} {self.request_id}".rstrip()
 
     @classmethod
     def read(cls, note: str) -> Passing:
         """What `str` wrote."""
-        number, shopper, request_id = note.split(" ", 2)
+        number, shopper, request_id, *_ = [*note.split(" ", 2), "", ""]
         return cls(int(number), shopper, request_id)
 
 

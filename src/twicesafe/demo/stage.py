@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.resources import files
-from typing import Final
+from typing import Final, Protocol
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -37,7 +38,25 @@ HEADERS: Final = {
     "x-content-type-options": "nosniff",
 }
 
+LOOK: Final = 5.0
+"""Seconds for which whoever asks waits for a request to be held."""
+LATER: Final = 2 * 24 * 60 * 60.0
+"""Seconds: more than any key of the demo is kept."""
+
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Directed(Protocol):
+    """A server process that can be told what to do."""
+
+    async def held(self, name: str) -> None:
+        """Wait until it holds the request of this name."""
+
+    def go(self, name: str) -> None:
+        """Let go of it."""
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass for keys."""
 
 
 def page_files() -> Mapping[str, tuple[bytes, str]]:
@@ -51,8 +70,8 @@ def page_files() -> Mapping[str, tuple[bytes, str]]:
     return found
 
 
-def stage(scene: Scene, faults: ArmedFaults) -> Starlette:
-    """The application behind the page."""
+def stage(scene: Scene, faults: ArmedFaults, servers: Collection[Directed], *, lets_expire: bool) -> Starlette:
+    """The application behind the page. `lets_expire`: whoever asks for it has every key forgotten."""
     routes = [Route(path, _file(*found)) for path, found in page_files().items()]
 
     async def state(request: Request) -> Response:
@@ -69,12 +88,33 @@ def stage(scene: Scene, faults: ArmedFaults) -> Starlette:
         faults.arm(_shopper(request), str(wanted["key"]), [Fault(name) for name in wanted["faults"]])
         return Response(status_code=204, headers=HEADERS)
 
+    async def held(request: Request) -> Response:
+        waiting = [asyncio.create_task(server.held(_named(request))) for server in servers]
+        done, pending = await asyncio.wait(waiting, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        return Response(status_code=204 if done else 404, headers=HEADERS)
+
+    async def go(request: Request) -> Response:
+        for server in servers:
+            server.go(_named(request))
+        return Response(status_code=204, headers=HEADERS)
+
+    async def expire(_: Request) -> Response:
+        for server in servers:
+            await server.pass_time(LATER)
+        return Response(status_code=204, headers=HEADERS)
+
     routes += [
         Route("/demo/state", state),
         Route("/demo/events", events),
         Route("/demo/code", code),
         Route("/demo/faults", arm, methods=["POST"]),
+        Route("/demo/held", held),
+        Route("/demo/go", go, methods=["POST"]),
     ]
+    if lets_expire:
+        routes.append(Route("/demo/expire", expire, methods=["POST"]))
     # A name that somebody else's DNS points at this machine is not this page's.
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
     return Starlette(routes=routes, middleware=[hosts])
@@ -82,6 +122,10 @@ def stage(scene: Scene, faults: ArmedFaults) -> Starlette:
 
 def _shopper(request: Request) -> str:
     return shopper_in(request.headers.get("cookie", ""))
+
+
+def _named(request: Request) -> str:
+    return request.query_params.get("request", "")
 
 
 def _file(content: bytes, media_type: str) -> Endpoint:

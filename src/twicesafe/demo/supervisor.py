@@ -28,26 +28,26 @@ NEIGHBOURS: Final = 10
 """How many ports above the wished one are tried before any free one is taken."""
 
 
-def run(port: int, file: Path | None) -> None:
+def run(port: int, file: Path | None, *, lets_expire: bool = False) -> None:
     """Serve the demo until SIGINT or SIGTERM. Without a file, the ledger lives as long as the demo does."""
     with ExitStack() as stack:
         if file is None:
             folder = tempfile.TemporaryDirectory(prefix="twicesafe-demo-", ignore_cleanup_errors=True)
             file = Path(stack.enter_context(folder)) / "payments.db"
         try:
-            asyncio.run(_run(port, file))
+            asyncio.run(_run(port, file, lets_expire=lets_expire))
         except BaseExceptionGroup as failures:
             failed = failures.subgroup(ServerFailedError)
             raise failures if failed is None else failed.exceptions[0] from None
 
 
-async def _run(port: int, file: Path) -> None:
+async def _run(port: int, file: Path, *, lets_expire: bool) -> None:
     stop = _stop_event()
     faults = ArmedFaults()
     with _ledgers(file) as ledgers, _listen(port) as public, _listen(0) as inner:
         scene = Scene(ledgers)
         servers = {lane: LaneServer(lane, ledger_file(lane, file), scene) for lane in Lane}
-        page = Embedded(stage(scene, faults))
+        page = Embedded(stage(scene, faults, servers.values(), lets_expire=lets_expire))
         gate = Gate(_port(inner), servers, faults, scene)
         async with asyncio.TaskGroup() as group:
             staging = group.create_task(page.serve(sockets=[inner]))

@@ -1,9 +1,10 @@
 """The process that serves one lane. Started by the demo, and now and then killed by itself.
 
-    python -m twicesafe.demo.worker LANE FILE LISTENING REPORTS
+    python -m twicesafe.demo.worker LANE FILE LISTENING REPORTS AHEAD
 
 LISTENING is the descriptor of a socket that listens and outlives this process, REPORTS that of a pipe on which it says
-what it does. It stops when its standard input ends, so that it never outlives whoever started it.
+what it does, AHEAD the seconds by which the clock of keys is ahead. On its standard input come directions; it stops
+when that ends, so that it never outlives whoever started it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from twicesafe.demo.directions import Directions
 from twicesafe.demo.faults import Fault
 from twicesafe.demo.lanes import Lane
 from twicesafe.demo.payments import application
@@ -37,9 +39,9 @@ class Reporting:
     answer has left the process yet. That is the worst moment, and so it is the one.
     """
 
-    def __init__(self, app: ASGIApp, reports: int) -> None:
+    def __init__(self, app: ASGIApp, report: Callable[[str, str], None]) -> None:
         self._app = app
-        self._reports = reports
+        self._report = report
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,21 +72,26 @@ class Reporting:
 
         return observed
 
-    def _report(self, event: str, note: str) -> None:
+
+def _reporting(reports: int) -> Callable[[str, str], None]:
+    def report(event: str, note: str) -> None:
         # One short write: a pipe takes it whole or not at all, and has it even if the process dies the next moment.
-        os.write(self._reports, json.dumps([event, note]).encode() + b"\n")
+        os.write(reports, json.dumps([event, note]).encode() + b"\n")
+
+    return report
 
 
-def _leave_with_parent() -> None:
-    while os.read(0, 1024):
-        pass
+def _follow_parent(directions: Directions) -> None:
+    directions.follow(0)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def main(lane: str, file: str, listening: str, reports: str) -> None:
+def main(lane: str, file: str, listening: str, reports: str, ahead: str) -> None:
     """Serve until told to stop."""
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    app = Reporting(application(Lane(lane), Path(file)), int(reports))
+    report = _reporting(int(reports))
+    directions = Directions(float(ahead), report)
+    threading.Thread(target=_follow_parent, args=[directions], daemon=True).start()
+    app = Reporting(application(Lane(lane), Path(file), directions), report)
     serve(app, socket.socket(fileno=int(listening)))
 
 

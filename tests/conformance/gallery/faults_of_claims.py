@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
@@ -17,7 +16,7 @@ class LooksThenInserts(Honest):
 
     async def claim(self, name: str, fingerprint: str, owner: str) -> Record:
         found = self.record(name)
-        await asyncio.sleep(0.03)
+        await self.rivals(name)
         if found is None:
             self.database.execute("DELETE FROM records WHERE name = ?", (name,))
         return await super().claim(name, fingerprint, owner)
@@ -34,7 +33,7 @@ class TakesOverTogether(Honest):
             "SELECT 1 FROM records WHERE name = ? AND until <= ?", (name, self.now())
         ).fetchone()
         if expired:
-            await asyncio.sleep(0.03)
+            await self.rivals(name)
             self.database.execute("DELETE FROM records WHERE name = ?", (name,))
         return await super().claim(name, fingerprint, owner)
 
@@ -43,9 +42,9 @@ class TakesOverTogether(Honest):
 
 
 class LateOwner(Honest):
-    """A lease that is over while its owner still works, and an owner that writes when it is done, whoever holds it."""
+    """A lease that is over as soon as its owner works, and an owner that writes when it is done, whoever holds it."""
 
-    lease = 0.08
+    lease = 0.0
 
     async def renew(self, record: Record) -> None:
         """Nobody does."""

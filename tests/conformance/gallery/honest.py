@@ -10,6 +10,7 @@ import hashlib
 import json
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,6 +36,8 @@ CLAIM: Final = """
     WHERE until <= :now OR (answer IS NULL AND lease <= :now AND fingerprint = excluded.fingerprint)
 """
 MARKER: Final = ("Idempotent-Replayed", "true")
+PASSES: Final = 6
+"""Of the event loop, within which it has read the head of every request that has arrived."""
 
 
 class Refused(Exception):  # noqa: N818 - an answer that stops a request, no error of the server's
@@ -58,8 +61,8 @@ class Record(NamedTuple):
 class Honest:
     """The honest server, as an ASGI application."""
 
-    lease: ClassVar[float] = 2.0
-    """Seconds."""
+    lease: float = 60.0
+    """Seconds. Longer than any machine forgets to renew it."""
     retention: ClassVar[float] = 3600.0
 
     def __init__(self, file: Path | None = None) -> None:
@@ -67,12 +70,14 @@ class Honest:
         self.database.executescript(TABLE)
         self.shop = Shop(self.database)
         self._ahead = 0.0
+        self._coming: Counter[str] = Counter()
+        self._arrived = asyncio.Event()
         self._at_work: set[asyncio.Task[Answer]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            answer = self.told(request) or await self.answer(request)
+            answer = await self.told(request) or await self.answer(request)
         except ClientDisconnect:
             return
         except Refused as refused:
@@ -83,14 +88,12 @@ class Honest:
         """Send an answer."""
         await sent(answer, scope, receive, send)
 
-    def told(self, request: Request) -> Answer | None:
-        """What whoever checks may ask: to count effects, and to move the clock past the end of every retention."""
-        if request.url.path == "/effects":
-            return document(200, {"count": self.shop.effects(request.query_params["ref"])})
+    async def told(self, request: Request) -> Answer | None:
+        """What whoever checks may ask: what the shop tells, and to move the clock past the end of every retention."""
         if request.url.path == "/later":
             self._ahead += 2 * self.retention
             return document(200, {})
-        return None
+        return await self.shop.told(request)
 
     def now(self) -> float:
         """The clock of leases and retention."""
@@ -102,8 +105,15 @@ class Honest:
         """Authenticate, identify, and then go by the record."""
         account = self.authenticated(request)
         key = self.key(request.headers.getlist("idempotency-key"))
-        body = await self.read(request)
-        asked = Asked(request.method, request.url.path, request.url.query, account, body)
+        whose = json.dumps([account, key])
+        self._coming[whose] += 1
+        try:
+            body = await self.read(request)
+        finally:
+            self._coming[whose] -= 1
+            self._arrived.set()
+        gate = request.headers.get("gate", "")
+        asked = Asked(request.method, request.url.path, request.url.query, account, body, gate)
         return await self.keyed(asked, self.name(asked, key))
 
     def authenticated(self, request: Request) -> str:
@@ -154,6 +164,15 @@ class Honest:
         except ValueError:
             return body.hex()
         return json.dumps(value)
+
+    async def rivals(self, name: str) -> None:
+        """Wait until everybody has looked at the record who is on their way: what comes at one moment stays together,
+        however slowly it comes."""
+        for _ in range(PASSES):
+            await asyncio.sleep(0)
+        while self._coming[name]:
+            self._arrived.clear()
+            await self._arrived.wait()
 
     # --- the record ---------------------------------------------------------------------------------------------------
 
@@ -222,6 +241,7 @@ class Honest:
         """The work, and what is left of it: effect and record in one transaction, or neither."""
         renewing = asyncio.create_task(self.renew(record))
         try:
+            await self.rivals(record.name)
             prepared = await self.shop.prepare(asked)
         except BaseException:
             self.release(record)

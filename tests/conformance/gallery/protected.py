@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,18 +17,21 @@ from twicesafe import Policy
 from twicesafe.asgi import IdempotencyMiddleware
 from twicesafe.core.record import Instant
 from twicesafe.stores.contract import AsyncStore
-from twicesafe.stores.memory_blocking import wall_clock
+from twicesafe.stores.memory_room import wall_clock
 from twicesafe.stores.sqlite import AsyncSqliteStore
 
-POLICY = Policy(required=True, lease=timedelta(seconds=2))
+POLICY = Policy(required=True, lease=timedelta(minutes=1))
+BRIEF = timedelta(seconds=2)
+"""The lease of a server that is killed."""
 Clock = Callable[[], Instant]
 
 
 class Protected:
     """The shop with a store, which is made when it begins. `/later` moves the clock, where the store has this one."""
 
-    def __init__(self, store: Callable[[Clock], AsyncStore], file: Path | None = None) -> None:
+    def __init__(self, store: Callable[[Clock], AsyncStore], file: Path | None = None, policy: Policy = POLICY) -> None:
         self._make = store
+        self._policy = policy
         self._ahead = timedelta(0)
         self.shop = Shop(sqlite3.connect(file or ":memory:", isolation_level=None, check_same_thread=False))
 
@@ -36,7 +40,9 @@ class Protected:
         self._store = self._make(lambda: wall_clock() + self._ahead // timedelta(microseconds=1))
         if (apply := getattr(self._store, "apply_schema", None)) is not None:
             await apply()
-        self._safe = IdempotencyMiddleware(self._shop, self._store, scope=lambda scope: scope["account"], policy=POLICY)
+        self._safe = IdempotencyMiddleware(
+            self._shop, self._store, scope=lambda scope: scope["account"], policy=self._policy
+        )
 
     async def aclose(self) -> None:
         """End the work, and close the store."""
@@ -45,11 +51,11 @@ class Protected:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        if request.url.path == "/effects":
-            await sent(document(200, {"count": self.shop.effects(request.query_params["ref"])}), scope, receive, send)
-        elif request.url.path == "/later":
-            self._ahead += 2 * POLICY.key_retention
+        if request.url.path == "/later":
+            self._ahead += 2 * self._policy.key_retention
             await sent(document(200, {}), scope, receive, send)
+        elif (told := await self.shop.told(request)) is not None:
+            await sent(told, scope, receive, send)
         else:
             try:
                 scope["account"] = authenticated(request)
@@ -64,12 +70,13 @@ class Protected:
             body = await request.body()
         except ClientDisconnect:
             return
-        asked = Asked(request.method, request.url.path, request.url.query, scope["account"], body)
+        gate = request.headers.get("gate", "")
+        asked = Asked(request.method, request.url.path, request.url.query, scope["account"], body, gate)
         prepared = await self.shop.prepare(asked)
         answer = self.shop.perform(asked, prepared) if isinstance(prepared, str) else prepared
         await sent(answer, scope, receive, send)
 
 
 def on_file(file: Path) -> Protected:
-    """On SQLite, with the shop's own file beside it."""
-    return Protected(lambda _: AsyncSqliteStore(file), file.with_suffix(".shop.db"))
+    """On SQLite, with the shop's own file beside it; it is to be killed, and what it held is soon free."""
+    return Protected(lambda _: AsyncSqliteStore(file), file.with_suffix(".shop.db"), replace(POLICY, lease=BRIEF))

@@ -1,7 +1,8 @@
 """What every server of the gallery is for: a shop that takes orders and notes, and does as a request tells it.
 
-A body of JSON may say what is to go wrong: `amount` below 1 is refused, `seconds` is how long the work takes, and
-`fails` is a status that the first attempt of a `ref` is answered with, before anything is done.
+A body of JSON may say what is to go wrong: `amount` below 1 is refused, and `fails` is a status that the first attempt
+of a `ref` is answered with, before anything is done. A request may name a gate, at which its work stops until somebody
+opens it: `/reached?gate=` waits until somebody stands there, `/open?gate=` lets everybody pass.
 """
 
 from __future__ import annotations
@@ -9,13 +10,21 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from collections import defaultdict
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
 
 TABLES: Final = """
     PRAGMA synchronous = OFF;
     CREATE TABLE IF NOT EXISTS effects (number INTEGER PRIMARY KEY, ref TEXT NOT NULL, account TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS failed (ref TEXT PRIMARY KEY);
 """
+
+
+LOOK: Final = 5.0
+"""Seconds for which somebody who wants to know waits for somebody to come to a gate."""
 
 
 class Asked(NamedTuple):
@@ -26,6 +35,16 @@ class Asked(NamedTuple):
     query: str
     account: str
     body: bytes
+    gate: str = ""
+    """Where its work stops."""
+
+
+class Gate:
+    """A place where work stops until it is let go."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
 
 
 class Answer(NamedTuple):
@@ -41,7 +60,24 @@ class Shop:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
+        self._gates: defaultdict[str, Gate] = defaultdict(Gate)
         database.executescript(TABLES)
+
+    async def told(self, request: Request) -> Answer | None:
+        """What whoever checks may ask: how often something was done, who is at work, and to let them go."""
+        asked = request.query_params
+        if request.url.path == "/effects":
+            return document(200, {"count": self.effects(asked["ref"])})
+        if request.url.path == "/reached":
+            reached = self._gates[asked["gate"]].reached
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await reached.wait()
+            return document(200 if reached.is_set() else 404, {})
+        if request.url.path == "/open":
+            self._gates[asked["gate"]].opened.set()
+            return document(200, {})
+        return None
 
     async def prepare(self, asked: Asked) -> Answer | str:
         """All of the work but its effect: a refusal, or the reference of what is to be done."""
@@ -56,7 +92,10 @@ class Shop:
             ref, amount = str(order["ref"]), int(order["amount"])
         except (ValueError, KeyError, TypeError):
             return document(400, {"title": "An order has a ref and an amount"})
-        await asyncio.sleep(float(order.get("seconds", 0.0)))
+        if asked.gate:
+            gate = self._gates[asked.gate]
+            gate.reached.set()
+            await gate.opened.wait()
         if amount < 1:
             return document(422, {"title": "The amount has to be at least 1"})
         if "fails" in order and self._first(ref):

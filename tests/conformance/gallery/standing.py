@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.conformance.gallery import faults_of_claims, faults_of_fingerprints, faults_of_keys, faults_of_records
 from tests.conformance.gallery.honest import Honest
-from tests.conformance.gallery.protected import on_file
+from tests.conformance.gallery.protected import BRIEF, on_file
 from twicesafe.storm.tied import tied
 
 PATIENCE: Final = 30.0
@@ -52,7 +52,18 @@ FAULTY: Final[Mapping[str, type[Honest]]] = _servers(
     faults_of_keys, faults_of_fingerprints, faults_of_claims, faults_of_records
 )
 """By name. What is wrong with each is its docstring."""
-MORTALS: Final[Mapping[str, Callable[[Path], Served]]] = {Honest.__name__: Honest, **FAULTY, "twicesafe": on_file}
+
+
+def _soon_free(file: Path) -> Honest:
+    """The honest one, which lets go soon of what it held when it was killed."""
+    honest = Honest(file)
+    honest.lease = BRIEF.total_seconds()
+    return honest
+
+
+MORTALS: Final[Mapping[str, Callable[[Path], Served]]] = {
+    **FAULTY, Honest.__name__: _soon_free, "twicesafe": on_file
+}  # fmt: skip
 """Those that keep what they know in a file."""
 
 

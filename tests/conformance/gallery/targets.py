@@ -30,12 +30,9 @@ pointer = "/count"
 def orders(port: int, *, profile: str = "ietf", control: int | None = None) -> Target:
     """Of one that takes orders. `control`: where it can be killed and started again."""
     text = (HERE / "target.toml").read_text(encoding="utf-8")
-    tables = f"[expire]\ncommand = {_told(port, '/later')!r}\n"
     if control is not None:
-        # By the time that a machine with other things to do has killed it, it has to be at work still.
-        text = text.replace("seconds = 0.5", "seconds = 3.0")
-        tables += f"[server]\nrestart = {_told(control, '/')!r}\n"
-    return _target(f"profile = {profile!r}\n{text}\n{tables}", port)
+        text += f"[server]\nrestart = {_told(control)!r}\n"
+    return _target(f"profile = {profile!r}\n{text}", port)
 
 
 def notes(port: int) -> Target:
@@ -47,5 +44,5 @@ def _target(text: str, port: int) -> Target:
     return from_toml(text.replace("ADDRESS", f"http://127.0.0.1:{port}"))
 
 
-def _told(port: int, path: str) -> str:
-    return shlex.join([sys.executable, "-I", "-S", str(HERE / "tell.py"), str(port), path])
+def _told(port: int) -> str:
+    return shlex.join([sys.executable, "-I", "-S", str(HERE / "tell.py"), str(port), "/"])

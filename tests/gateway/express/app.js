@@ -1,5 +1,5 @@
 // A shop, as somebody would write it who has never heard of twicesafe. Its orders are in its memory; `GET /orders` tells
-// them. `POST /gates/NAME` lets go of what waits at a gate.
+// them. `POST /gates/NAME` lets go of what waits at a gate; `GET /gates/NAME` is answered when something does.
 "use strict";
 
 const express = require("express");
@@ -13,6 +13,7 @@ const gate = (name) => {
   if (!gates.has(name)) {
     const one = {};
     one.opened = new Promise((open) => (one.open = open));
+    one.reached = new Promise((come) => (one.come = come));
     gates.set(name, one);
   }
   return gates.get(name);
@@ -23,6 +24,10 @@ const order = (req) => {
 };
 
 app.get("/orders", (req, res) => res.json(orders.filter((one) => one.what === req.query.what)));
+app.get("/gates/:name", async (req, res) => {
+  await gate(req.params.name).reached;
+  res.sendStatus(204);
+});
 app.post("/gates/:name", (req, res) => {
   gate(req.params.name).open();
   res.sendStatus(204);
@@ -39,6 +44,7 @@ app.post("/bytes", express.raw({ type: () => true, limit: "20mb" }), (req, res) 
 
 app.post("/slow", async (req, res) => {
   const n = order(req);
+  gate(req.query.what).come();
   await gate(req.query.what).opened;
   res.status(201).json({ n });
 });

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from twicesafe.conformance.bench import Bench, OutOfBoundsError
+from twicesafe.conformance.bench import Bench
 from twicesafe.conformance.effects import run
 from twicesafe.conformance.errors import CannotCheckError
 from twicesafe.conformance.findings import Answer, Request
+from twicesafe.conformance.limits import OutOfBoundsError
 from twicesafe.conformance.templates import Intent
 from twicesafe.conformance.trials.judging import Times, described, often, same, seen
 from twicesafe.conformance.trials.running import Running, too_quick
@@ -17,6 +19,8 @@ from twicesafe.conformance.wire import NoAnswerError
 
 _PAUSE: Final = 0.25
 """Seconds until asking again a server that is not up yet."""
+_PATIENCE: Final = 1.0
+"""Seconds until asking again one that says to wait."""
 
 _NOT_TOLD: Final = inconclusive(
     "Nobody knows how to restart it: give the commands `server.crash` and `server.restart`, or a request that is "
@@ -35,7 +39,7 @@ def restart_after_answer(bench: Bench) -> Outcome:
         _crash(bench)
     else:
         _provoke(bench)
-    second = _back(bench, request)
+    second = _back(bench, lambda: bench.send(request))
     found = seen(bench, [intent], [first, second])
     if found.times is Times.TOO_OFTEN:
         return failed(
@@ -52,14 +56,14 @@ def restart_after_answer(bench: Bench) -> Outcome:
 def crash_while_running(bench: Bench) -> Outcome:
     if bench.target.crashing is not None:
         intent, request = _provoke(bench)
-        return _aftermath(bench, intent, _outcome(bench, request))
+        return _aftermath(bench, intent, _outcome(bench, lambda: bench.send(request)))
     if bench.target.restart is None:
         return _NOT_TOLD
     with Running(bench) as first:
         if not first.caught():
             return too_quick()
         _crash(bench)
-        last = _outcome(bench, first.request)
+        last = _outcome(bench, lambda: first.again(first.request))
     return _aftermath(bench, first.intent, last)
 
 
@@ -101,13 +105,15 @@ def _provoke(bench: Bench) -> tuple[Intent, Request]:
     return intent, request
 
 
-def _outcome(bench: Bench, request: Request) -> Answer:
-    """What a client is told in the end that asks again and again."""
-    last = _back(bench, request)
+def _outcome(bench: Bench, ask: Callable[[], Answer]) -> Answer:
+    """What a client is told in the end that asks again and again, for as long as a key may still be held."""
+    last = _back(bench, ask)
+    up = asked = bench.seconds
     with suppress(OutOfBoundsError):
-        while bench.in_progress(last):
-            bench.wait(1.0)
-            last = _back(bench, request)
+        while bench.in_progress(last) and asked - up < bench.limits.held:
+            bench.wait(_PATIENCE)
+            asked = bench.seconds
+            last = _back(bench, ask)
     return last
 
 
@@ -118,11 +124,11 @@ def _crash(bench: Bench) -> None:
     run(bench.target.restart, bench.limits.answer)
 
 
-def _back(bench: Bench, request: Request) -> Answer:
+def _back(bench: Bench, ask: Callable[[], Answer]) -> Answer:
     """The first answer of a server that is coming up again. OutOfBoundsError where it does not."""
     while True:
         try:
-            answer = bench.send(request)
+            answer = ask()
         except NoAnswerError:
             bench.wait(_PAUSE)
             continue

@@ -18,13 +18,15 @@ from twicesafe.conformance.trials.trial import Outcome, failed, inconclusive, pa
 )
 def after_expiry(bench: Bench) -> Outcome:
     target = bench.target
-    if target.expire_seconds is None and target.expire_command is None:
-        return inconclusive("Nobody knows how keys are forgotten: give `expire` seconds or a command.")
+    if target.expire_seconds is None and target.expire_command is None and target.expire_request is None:
+        return inconclusive("Nobody knows how keys are forgotten: give `expire` seconds, a command or a request.")
     intent = bench.intent()
     request = bench.request(intent)
     first = bench.send(request)
     if target.expire_command is not None:
         run(target.expire_command, bench.limits.answer)
+    if target.expire_request is not None:
+        bench.order(target.expire_request, intent)
     if target.expire_seconds is not None:
         bench.wait(target.expire_seconds)
     answers = bench.together([request] * min(4, bench.limits.parallel))

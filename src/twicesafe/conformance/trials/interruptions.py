@@ -8,7 +8,7 @@ from twicesafe.conformance.bench import Bench
 from twicesafe.conformance.findings import Request, Verdict
 from twicesafe.conformance.templates import Intent
 from twicesafe.conformance.trials.judging import Times, often, same, seen
-from twicesafe.conformance.trials.running import LONG_ENOUGH, too_quick
+from twicesafe.conformance.trials.running import Running, too_quick
 from twicesafe.conformance.trials.trial import Outcome, failed, inconclusive, passed, trial
 
 
@@ -41,23 +41,19 @@ def upload_cut(bench: Bench) -> Outcome:
 
 @trial("hang-up-while-running", "A client that hangs up while the work is done can ask again", requests=30)
 def hang_up_while_running(bench: Bench) -> Outcome:
-    template = bench.target.slow
-    if template is None and bench.known.seconds < LONG_ENOUGH:
-        return too_quick()
-    intent = bench.intent()
-    bench.prepare(template, intent)
-    request = bench.request(intent, template)
-    head_start = LONG_ENOUGH if template is not None else min(1.0, bench.known.seconds / 3)
-    if not bench.abandon(request, head_start):
-        return too_quick()
-    bench.let_go(template, intent)
-    outcome = _asked_again(bench, intent, request)
+    with Running(bench) as first:
+        if not first.abandoned():
+            return too_quick()
+        if first.waits:
+            first.beside(first.request)
+        first.release()
+        outcome = _asked_again(bench, first.intent, first.request)
     if outcome.verdict is not Verdict.PASS:
         return outcome
     # And once more, in the middle of the answer: what was recorded of it has to be all of it.
     intent = bench.intent()
     request = bench.request(intent)
-    bench.abandon(request, bench.limits.answer)
+    bench.abandon(request, bench.limits.answer, None)
     return _asked_again(bench, intent, request)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from twicesafe.conformance.bench import Bench, Limits
+from twicesafe.conformance.bench import Bench
 from twicesafe.conformance.findings import Verdict
+from twicesafe.conformance.limits import Limits
 
 
 class Outcome(NamedTuple):
