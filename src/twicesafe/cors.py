@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from twicesafe.core.policy import Policy
-from twicesafe.core.problems import CORS_ALLOW_HEADERS, CORS_EXPOSE_HEADERS
+from twicesafe.core.problems import CORS_ALLOW_HEADERS, CORS_ATTEMPT_HEADERS, CORS_EXPOSE_HEADERS
 
 __all__ = ["CORS_ALLOW_HEADERS", "CORS_EXPOSE_HEADERS", "CorsHeaders", "cors_headers"]
 
@@ -31,7 +31,7 @@ def cors_headers(*policies: Policy) -> CorsHeaders:
         allow += [policy.header, "" if policy.first_sent is None else policy.first_sent.header]
         expose += [policy.marker, policy.retention_header, policy.retryable_header, policy.result_header]
         expose += [policy.header or "Idempotency-Key"] if policy.echo_key else []
-    return CorsHeaders(_once(allow), _once([*expose, "Retry-After", "Location"]))
+    return CorsHeaders(_once([*allow, *CORS_ATTEMPT_HEADERS]), _once([*expose, "Retry-After", "Location"]))
 
 
 def _once(names: Iterable[str]) -> tuple[str, ...]:

@@ -27,7 +27,9 @@ OPERATION_ID: Final = b"twicesafe-operation"
 
 PROBLEM_JSON: Final = b"application/problem+json"
 
-CORS_ALLOW_HEADERS: Final = ("Idempotency-Key",)
+CORS_ATTEMPT_HEADERS: Final = ("Twicesafe-Attempt", "Twicesafe-Attempt-Limit", "Twicesafe-Operation")
+"""What an attempt says of itself, as a cross-origin page must be allowed to."""
+CORS_ALLOW_HEADERS: Final = ("Idempotency-Key", *CORS_ATTEMPT_HEADERS)
 """What a cross-origin page must be allowed to send."""
 CORS_EXPOSE_HEADERS: Final = ("Idempotent-Replayed", "Idempotency-Key-Retention", "Retry-After", "Location")
 """What a cross-origin page must be allowed to read."""
