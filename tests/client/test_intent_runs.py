@@ -229,6 +229,14 @@ def test_a_clock_that_is_corrected_by_a_little_was_not_set_back(tmp_path: Path) 
     assert begun.policy.deadline == DAY - timedelta(minutes=1)
 
 
+def test_a_reserved_intent_is_not_sent_past_its_file(desk: Desk) -> None:
+    """R34: a binding's own `send` says how to send it, and nothing leaves: the file would know of no run."""
+    reserved = desk.reserve(NAME, charge(), remembers=DAY)
+    with pytest.raises(ConfigurationError, match=r"intents\.send\(client, reserved, by=send\)"):
+        desk.send_past_the_file(reserved)
+    assert desk.standing(NAME) == "reserved"
+
+
 def test_what_may_not_be_sent_twice_is_sent_once(one: Desk) -> None:
     """R36: an intent whose server knows no keys is sent once; where that is unknown, nothing sends it again."""
     with serving(reset_after_commit) as server:

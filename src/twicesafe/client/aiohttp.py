@@ -37,6 +37,7 @@ from twicesafe.client.ambient import ASYNC_REAL, AsyncAmbient
 from twicesafe.client.budgets import OF_THIS_PROCESS, Budgets
 from twicesafe.client.intents import Intent, body_half_read
 from twicesafe.client.reports import sign_error, sign_response
+from twicesafe.client.reserved import refuse_reserved
 from twicesafe.client.watching import Watch
 from twicesafe.core.attempts import Answered, Failed, Send
 from twicesafe.core.contract import Contract
@@ -103,6 +104,8 @@ async def asend(
     `report_of()` finds the key on each, and the same intent can be sent again.
     """
     library = library_of(session)
+    if not isinstance(what, Intent):
+        refuse_reserved(what)
     policy = policy if deadline is None else policy.but(deadline=deadline)
     address = _address(session, what.url)
     calls, said, key = _calls(session, library, what, policy, address)

@@ -26,6 +26,7 @@ from twicesafe.client.ambient import ASYNC_REAL, REAL, Ambient, AsyncAmbient
 from twicesafe.client.budgets import OF_THIS_PROCESS, Budgets
 from twicesafe.client.intents import Intent
 from twicesafe.client.reports import sign_error
+from twicesafe.client.reserved import refuse_reserved
 from twicesafe.client.watching import Watch
 from twicesafe.core.attempts import Answered, Failed, Send
 from twicesafe.core.contract import Contract
@@ -166,6 +167,7 @@ async def asend(
 def _template(client: Any, what: Intent | Any, policy: RetryPolicy) -> tuple[Any, str | None]:
     """The request that all attempts are copies of, and the key that an intent put on it."""
     if not isinstance(what, Intent):
+        refuse_reserved(what)
         return what, None
     try:
         template = client.build_request(what.method, what.url, content=what.body or None, headers=what.headers)

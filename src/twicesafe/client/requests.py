@@ -25,6 +25,7 @@ from twicesafe.client.ambient import REAL, Ambient
 from twicesafe.client.budgets import OF_THIS_PROCESS, Budgets
 from twicesafe.client.intents import Intent
 from twicesafe.client.reports import sign_error, sign_response
+from twicesafe.client.reserved import refuse_reserved
 from twicesafe.client.watching import Watch
 from twicesafe.core.attempts import Answered, Failed, Send
 from twicesafe.core.contract import Contract
@@ -117,6 +118,7 @@ def _template(
     """The request that all attempts are copies of, its contract as far as the caller says it, and its key where that is
     in the body."""
     if not isinstance(what, Intent):
+        refuse_reserved(what)
         return (session.prepare_request(what) if isinstance(what, library.Request) else what), contract, None
     try:
         url = session.prepare_request(library.Request(what.method, what.url)).url

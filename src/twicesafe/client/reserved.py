@@ -15,7 +15,7 @@ from twicesafe.client.intents import Intent
 from twicesafe.core.contract import Contract
 from twicesafe.core.record import Instant
 from twicesafe.core.runs import Promise, Run, Standing, standing_of
-from twicesafe.errors import IntentStoreError, StoreError
+from twicesafe.errors import ConfigurationError, IntentStoreError, StoreError
 from twicesafe.stores.contract import Cipher
 
 
@@ -47,6 +47,15 @@ class Reserved:
     def intent(self) -> Intent:
         """The key and the bytes. IntentStoreError where they are damaged, or sealed with a key that is not here."""
         return self._open()
+
+
+def refuse_reserved(what: object) -> None:
+    """ConfigurationError for an intent of a file: sent by a binding alone, the file would not know of it."""
+    if isinstance(what, Reserved):
+        raise ConfigurationError(
+            f"{what.name!r} is kept in a file, which has to know of each run: give this function to the store, as in "
+            "intents.send(client, reserved, by=send)"
+        )
 
 
 class Seal:
