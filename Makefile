@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs site bench chaos clean
+.PHONY: help demo test lint format docs site audit sbom bench chaos clean
 
 help: ## Show what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -46,6 +46,17 @@ site: .venv/made ## Build the documentation into build/site; whatever its builde
 	cp build/site/README.html build/site/index.html
 	@echo "build/site/index.html"
 
+audit: .venv-security/made .venv-extras/made ## Ask OSV, an advisory database, about what all extras install (needs the network)
+	.venv-security/bin/pip-audit --strict --vulnerability-service osv --progress-spinner off \
+		--path "$$(.venv-extras/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || \
+		{ echo "make audit: something was found, or not everything could be asked about: see above" >&2; exit 1; }
+
+sbom: .venv-security/made .venv-extras/made ## Write what all extras install into build/sbom.json, as CycloneDX
+	mkdir -p build
+	.venv-security/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+		--output-file build/sbom.json .venv-extras/bin/python
+	@echo "build/sbom.json"
+
 bench: benchmarks/.venv/made ## Measure twicesafe against its floor and its peers, and write docs/benchmarks.md
 	scripts/servers postgresql mariadb-server redis-server wrk
 	benchmarks/.venv/bin/python -m benchmarks $(BENCH_ARGS)
@@ -55,7 +66,7 @@ chaos: .venv/made ## Cut networks, fill disks, move clocks, kill processes, and 
 	.venv/bin/python -m twicesafe.storm.chaos $(CHAOS_ARGS)
 
 clean: ## Remove every environment and everything generated
-	rm -rf .venv .venv-demo benchmarks/.venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .venv-demo .venv-extras .venv-security benchmarks/.venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/made: pyproject.toml scripts/environment
@@ -63,6 +74,14 @@ clean: ## Remove every environment and everything generated
 
 .venv-demo/made: pyproject.toml scripts/environment
 	scripts/environment .venv-demo --editable '.[demo]'
+
+.venv-security/made: pyproject.toml scripts/environment
+	scripts/environment .venv-security --group security
+
+# As users have it: every extra, and nothing of the tests.
+.venv-extras/made: pyproject.toml scripts/environment .venv-security/made
+	scripts/environment .venv-extras --editable ".[$$(.venv-security/bin/python -c \
+		'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"], sep=",")')]"
 
 benchmarks/.venv/made: pyproject.toml scripts/environment
 	scripts/environment benchmarks/.venv --group bench --editable .
