@@ -109,7 +109,7 @@ def test_a_form_that_is_being_filled_in_is_left_alone(browser: Browser, shop: Pl
         page.locator(LIVE).wait_for()
         page.locator("details[open]").get_by_label("Why").fill("half a sent")
         shop.charge()
-        expect(page.locator("#life")).to_contain_text("held, or told to a duplicate")
+        expect(page.locator("#life")).to_contain_text("Told that it is unknown")
         expect(page.locator("details[open]").get_by_label("Why")).to_have_value("half a sent")
         record = shop.store.outstanding().records[0]
         shop.store.settle(record.ownership, StoredResponse(200, (), b""), 10**9, 10**9)

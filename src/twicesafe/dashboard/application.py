@@ -122,14 +122,14 @@ class Dashboard:
             "/records": self._records,
             "/records/{digest}": self._record,
             "/messages": self._messages,
-            "/messages/{id}": self._message,
+            "/messages/{id:path}": self._message,
             "/events": self._events,
         }
         does = {
             "/find": self._find,
             "/sign-out": self._sign_out,
             "/records/{digest}/{act}": self._act,
-            "/messages/{id}/{act}": self._act_on_message,
+            "/messages/{id:path}/{act}": self._act_on_message,
         }
         return [
             *[Route(f"/{name}", partial(_asset, name)) for name in ASSETS],
@@ -305,7 +305,7 @@ class Dashboard:
         message, act = asked.request.path_params["id"], asked.request.path_params["act"]
         does = partial(shown.act_on_message, self._desk, message, act, asked.who, asked.form)
         facts = partial(shown.message, self._desk, message)
-        return await self._do(asked, act, does, f"/messages/{quote(message, safe='')}", "message", facts)
+        return await self._do(asked, act, does, f"/messages/{quote(message)}", "message", facts)
 
     async def _do(
         self, asked: Asked, act: str, does: Callable[[], str], address: str, name: str, facts: Callable[[], Facts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -39,18 +39,22 @@ EVENTS: Final = {
     "replayed.without_body": ("Replayed without a body", "the body is no longer kept", Look.GOOD),
     "conflict": ("Conflict", "a duplicate met the first attempt in progress", Look.OPEN),
     "mismatch": ("Mismatch", "the key came with another request, which was refused", Look.BAD),
-    "outcome.unknown": ("Outcome unknown", "held, or told to a duplicate", Look.BAD),
+    "outcome.unknown": ("Told that it is unknown", "a duplicate was; nothing ran", Look.OPEN),
     "claim.taken_over": ("Taken over", "its owner was gone", Look.OPEN),
     "lease.lost": ("Lease lost", "its owner came back too late", Look.BAD),
     "recording.failed": ("Recording failed", "the answer could not be stored", Look.BAD),
 }
+HELD: Final = ("Outcome unknown", "held until somebody settles it", Look.BAD)
 
 
 def life(
-    record: Record | None, now: Instant, trail: Iterable[AuditEntry] = (), met: Iterable[Met] = ()
+    record: Record | None, now: Instant, trail: Iterable[AuditEntry] = (), met: Sequence[Met] = ()
 ) -> list[Moment]:
     """What is known. Events are by the clock of the process that met them, everything else is by the store's."""
     own = [] if record is None else list(_own(record, now))
+    if own and own[-1].what == HELD[0] and any(_holds(one) for one in met):
+        # Somebody has seen when.
+        del own[-1]
     reached = 0
     placed: list[tuple[Instant, Moment]] = []
     for moment in own:
@@ -60,11 +64,15 @@ def life(
         what = f"{entry.who}: {entry.action}"
         placed.append((entry.at, Moment(entry.at, what, f"{entry.outcome}. {entry.why}", Look.PERSON)))
     for one in met:
-        what, more, look = EVENTS[one.name]
+        what, more, look = HELD if _holds(one) else EVENTS[one.name]
         at = int(one.at * 1_000_000)
         placed.append((at, Moment(at, what, f"{more}; seen by this process", look)))
     ends = [] if record is None else list(_ends(record, now))
     return [moment for _, moment in sorted(placed, key=lambda one: one[0])] + ends
+
+
+def _holds(one: Met) -> bool:
+    return one.loud and one.name == "outcome.unknown"
 
 
 def _own(record: Record, now: Instant) -> Iterable[Moment]:
@@ -85,8 +93,7 @@ def _own(record: Record, now: Instant) -> Iterable[Moment]:
         case Standing.ANSWERED:
             yield Moment(record.lease_until, "Lease ended", "its answer had begun to leave: it was done", Look.OPEN)
         case Standing.UNKNOWN:
-            yield Moment(record.lease_until, "Last lease ended", "", Look.PLAIN)
-            yield Moment(None, "Outcome unknown", "held until somebody settles it", Look.BAD)
+            yield Moment(None, *HELD)
         case _:
             status = "" if record.response is None else f"with status {record.response.status}"
             yield Moment(record.lease_until, "Completed", status, Look.GOOD)

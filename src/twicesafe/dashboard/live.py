@@ -14,6 +14,8 @@ from twicesafe.errors import StoreError
 
 FRESH: Final = 1.0
 """Seconds for which a round through the records is not followed by another."""
+REST: Final = 9
+"""Nor for this many times as long as it took: a tenth of a database's time is enough."""
 STREAM: Final = 20.0
 """Seconds that a stream of events lasts; the browser then opens another, so that no shutdown waits for longer."""
 EVERY: Final = 10.0
@@ -33,6 +35,7 @@ class Live:
         self._tally = tally
         self._looking = asyncio.Lock()
         self._looked_at = float("-inf")
+        self._rest = 0.0
         self._streams = 0
 
     @property
@@ -43,9 +46,11 @@ class Live:
     async def sight(self) -> Sight:
         """What was seen, no more than a moment ago. StoreError where it cannot be looked at."""
         async with self._looking:
-            if self._look.sight is None or monotonic() - self._looked_at >= FRESH:
+            began = monotonic()
+            if self._look.sight is None or began - self._looked_at >= self._rest:
                 await asyncio.to_thread(self._look.round)
                 self._looked_at = monotonic()
+                self._rest = max(FRESH, REST * (self._looked_at - began))
             assert self._look.sight is not None
             return self._look.sight
 

@@ -61,6 +61,7 @@ class Met(NamedTuple):
     name: str
     operation: str
     key_hint: str
+    loud: bool
 
 
 class Tally:
@@ -89,7 +90,7 @@ class Tally:
             with self._guard:
                 self._to(int(now // 60))
                 self._counted(event.operation, kind)[self._minute % MINUTES] += 1
-                self._met.append(Met(now, event.name, event.operation, event.key_hint))
+                self._met.append(Met(now, event.name, event.operation, event.key_hint, event.loud))
                 self.total += 1
         tell(self._also, event)
 
