@@ -25,6 +25,7 @@ from twicesafe.core.steps import (
     Complete,
     Flow,
     Hold,
+    Look,
     Notice,
     Read,
     Release,
@@ -252,6 +253,9 @@ class Dealings(Exchanging):
             case Read(digest):
                 await self.close()
                 return await self._shared.store.read(digest)
+            case Look(digest):
+                store: Any = self._shared.store
+                return await getattr(store, "glance", store.read)(digest)
             case Wait(microseconds, digest, at_most):
                 settled = None if digest is None else getattr(self._shared.store, "settled", None)
                 if settled is None:

@@ -45,6 +45,7 @@ policies = st.builds(
     effects=st.sampled_from(Effects),
     store_cookies=st.booleans(),
     response_limit=st.sampled_from([0, 5, 1000]),
+    header_limit=st.sampled_from([0, 20, 1000]),
     repeatable=st.sampled_from([frozenset(), frozenset({409, 500})]),
 )
 

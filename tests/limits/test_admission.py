@@ -150,7 +150,7 @@ def test_a_first_key_is_claimed_at_once() -> None:
 def test_a_refused_key_is_not_claimed() -> None:
     """R15, R21: over the limit the store is only read, and Retry-After is the time until there is room."""
     played = attempt(full(), Found(None, NOW + 20 * SECOND))
-    assert (played.names, played.told) == ("Read", "keys.refused")
+    assert (played.names, played.told) == ("Look", "keys.refused")
     assert type(played.result) is Answer
     assert (played.result.status, played.result.kind) == (429, "too-many-keys")
     assert dict(played.result.headers)[b"retry-after"] == b"40"
@@ -167,7 +167,7 @@ def test_a_known_key_is_never_refused(verdict: Verdict) -> None:
     here = full()
     known = DONE if verdict is Verdict.REPLAY else record()
     played = attempt(here, Found(known, NOW), Existing(verdict, known, NOW))
-    assert played.names == "Read Claim" and played.result.kind != "too-many-keys"
+    assert played.names == "Look Claim" and played.result.kind != "too-many-keys"
     assert not any(bucket.held for bucket in (here._all, here._newcomers, here.place("user")._caller))
 
 
@@ -185,7 +185,7 @@ def test_taking_over_is_no_new_key() -> None:
 def test_a_store_that_cannot_be_read(error: Exception, kind: str) -> None:
     """R15: where nobody can say whether the key is known, nothing runs and nothing is claimed."""
     played = attempt(full(), error)
-    assert (played.names, played.result.kind) == ("Read", kind)
+    assert (played.names, played.result.kind) == ("Look", kind)
 
 
 def test_a_claim_whose_answer_was_lost_pays_once() -> None:

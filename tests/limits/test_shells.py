@@ -171,3 +171,34 @@ def test_without_limits_nothing_is_counted() -> None:
     rig = Rig()
     assert [asyncio.run(post(rig.safe, key=key(number))).status for number in range(500)] == [201] * 500
     assert not rig.safe._shared.admissions
+
+
+@pytest.mark.parametrize("chunks", [None, (b"one", b"two")], ids=["whole", "stream"])
+@pytest.mark.parametrize("lines", [[(b"x-echo", b"e" * 40)] * 30, [(b"x-echo", b"e" * 1200)]], ids=["many", "long"])
+def test_an_answer_with_too_many_header_lines(lines: Any, chunks: Any) -> None:
+    """R18: its first caller gets all of it; retries are told that it is done and not kept, and where it is."""
+    headers = [(b"location", b"/charges/1"), (b"content-type", b"text/plain"), *lines]
+    rig = Rig(Policy(header_limit=1024), Probe(headers=headers, chunks=chunks, body=b"onetwo"))
+    first, again = (asyncio.run(post(rig.safe)) for _ in range(2))
+    assert rig.effects == 1
+    sent_lines = [line for line in first.messages[0]["headers"] if line[0] == b"x-echo"]
+    assert (first.status, first.body, sent_lines) == (201, b"onetwo", lines)
+    assert (again.status, again.kind, again.header(b"location")) == (201, "result-not-kept", b"/charges/1")
+    assert again.header(b"x-echo") is None
+
+
+def test_pointers_that_are_too_long_are_not_kept_either() -> None:
+    """R18: what points to a result counts as well."""
+    rig = Rig(Policy(header_limit=100), Probe(headers=[(b"location", b"/" * 200)]))
+    asyncio.run(post(rig.safe))
+    again = asyncio.run(post(rig.safe))
+    assert (rig.effects, again.kind, again.header(b"location")) == (1, "result-not-kept", None)
+
+
+def test_over_the_limit_by_blocking_calls() -> None:
+    """R18: the same where calls block."""
+    rig = BlockingRig(Policy(header_limit=100))
+    lines = ((b"Content-Type", b"text/plain"), (b"Content-Length", b"4"), (b"X-Echo", b"e" * 100))
+    first = rig.ask((b"done",), headers=lines)
+    assert (sent(first), len(rig.ledger)) == (b"done", 1)
+    assert kind(rig.ask()) == "result-not-kept" and len(rig.ledger) == 1

@@ -25,6 +25,7 @@ from twicesafe.core.steps import (
     Complete,
     Flow,
     Hold,
+    Look,
     Notice,
     Read,
     Release,
@@ -240,6 +241,9 @@ class Dealings(Exchanging):
             case Read(digest):
                 self.close()
                 return self._shared.store.read(digest)
+            case Look(digest):
+                store: Any = self._shared.store
+                return getattr(store, "glance", store.read)(digest)
             case Wait(microseconds, digest, at_most):
                 settled = None if digest is None else getattr(self._shared.store, "settled", None)
                 if settled is None:

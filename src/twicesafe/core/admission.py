@@ -24,7 +24,7 @@ from twicesafe.core.lifecycle import Standing, standing
 from twicesafe.core.limits import Limits
 from twicesafe.core.policy import Policy
 from twicesafe.core.record import Instant, Micros
-from twicesafe.core.steps import Exchange, Notice, Read, Result
+from twicesafe.core.steps import Exchange, Look, Notice, Result
 from twicesafe.errors import StoreError
 
 REFUSED_NOTICE: Final = Notice("keys.refused")
@@ -203,7 +203,7 @@ def admitted(inner: Exchange, claim: Claim, policy: Policy, admission: Admission
     try:
         if place.take():
             try:
-                found = yield Read(claim.digest)
+                found = yield Look(claim.digest)
             except StoreError as error:
                 return (yield from no_store("store.unavailable", error, policy))
             assert type(found) is Found, found

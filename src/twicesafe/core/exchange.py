@@ -18,7 +18,7 @@ from twicesafe.core.duplicates import answer_for, problem_answer
 from twicesafe.core.lifecycle import Verdict, decide
 from twicesafe.core.policy import REFUSED_BEFORE_WORK, Policy
 from twicesafe.core.record import Effects, Micros, Ownership, StoredResponse
-from twicesafe.core.replay import remembered
+from twicesafe.core.replay import is_longer, pointers, remembered
 from twicesafe.core.steps import (
     FLOW,
     FORWARD,
@@ -124,7 +124,7 @@ def exchange(claim: Claim, policy: Policy, usual_us: Micros = 0, queue: Queue | 
     if status in policy.rerun:
         yield from _open_again(claim, own)
         return FORWARD
-    response = StoredResponse(status, remembered(headers, policy.forgotten), body)
+    response = _kept(StoredResponse(status, remembered(headers, policy.forgotten), body), policy)
     recording = Complete(own, response, policy.key_us, policy.body_us, policy.keeps_effects(status))
     try:
         # As _complete does; not by it, because every first request comes this way.
@@ -152,6 +152,14 @@ def unkeyed(policy: Policy) -> Exchange:
         except StoreError as error:
             return Propagate(error)
     return _flowed((yield FLOW)) if outcome.streaming else FORWARD
+
+
+def _kept(response: StoredResponse, policy: Policy) -> StoredResponse:
+    """As it is remembered. Without its header lines a body is not what was sent, so it goes with them (R18)."""
+    if not is_longer(response.headers, policy.header_limit):
+        return response
+    found = pointers(response.headers)
+    return StoredResponse(response.status, () if is_longer(found, policy.header_limit) else found, None)
 
 
 def _nothing_done(status: int, entered: bool | None, repeatable: bool, policy: Policy) -> bool:  # noqa: FBT001 - as they stand in Responded
@@ -306,7 +314,7 @@ def _stream(claim: Claim, policy: Policy, won: Claimed, head: Responded, usual_u
         yield from _open_again(claim, own)
         return _flowed((yield FLOW))
     lines = remembered(head.headers, policy.forgotten)
-    begun = StoredResponse(head.status, lines, None)
+    begun = _kept(StoredResponse(head.status, lines, None), policy)
     if claim.effects is Effects.TRANSACTIONAL:
         result = yield from _complete(claim, policy, own, begun, FORWARD, usual_us)
         return _flowed((yield FLOW)) if result is FORWARD else result
@@ -322,7 +330,7 @@ def _stream(claim: Claim, policy: Policy, won: Claimed, head: Responded, usual_u
     else:
         assert type(end) is Responded or type(end) is Raised, end
         # Cut short for want of a reader, it is done as it is after a crash here: its body is not kept.
-        body = end.body if type(end) is Responded else None
+        body = end.body if type(end) is Responded and begun.headers == lines else None
         # Whatever comes of it, the answer has been sent.
         yield from _complete(claim, policy, own, begun._replace(body=body), FORWARD, usual_us)
     return _flowed(end)

@@ -8,6 +8,7 @@ exchange where they were told None, with what has happened so far; that the two 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 from twicesafe.core.claims import Claimed, Existing
@@ -20,6 +21,7 @@ REPLAYED_NOTICE: Final = Notice("replayed")
 """What the exchange tells of a replay."""
 
 _new: Final = tuple.__new__
+_each: Final = chain.from_iterable
 
 
 def plain_replay(found: Claimed | Existing, policy: Policy) -> Answer | None:
@@ -53,6 +55,7 @@ def plain_record(
         # Names in capitals would pass by the next line.
         or not b"".join(lines).islower()
         or not policy.forgotten.isdisjoint(lines)
+        or len(b"".join(_each(headers))) > policy.header_limit
     ):
         return None
     return tuple(headers)

@@ -48,6 +48,9 @@ DEFAULT_BODY_LIMIT: Final = 1024 * 1024
 DEFAULT_RESPONSE_LIMIT: Final = 1024 * 1024
 """A larger answer reaches its first caller whole; retries are told that it is done and not kept (R18)."""
 
+DEFAULT_HEADER_LIMIT: Final = 64 * 1024
+"""Twice what the most generous of proxies pass on of an answer's header lines."""
+
 MIN_LEASE: Final = timedelta(milliseconds=100)
 """Below this a garbage collection in the owner looks like its death."""
 
@@ -101,6 +104,9 @@ class Policy:
     work meets its derived keys; of opaque work nobody knows what it did, so its outcome is held as unknown."""
     body_limit: int = DEFAULT_BODY_LIMIT
     response_limit: int = DEFAULT_RESPONSE_LIMIT
+    header_limit: int = DEFAULT_HEADER_LIMIT
+    """Bytes of names and values of the header lines that are kept of an answer. With more, it is told as done and not
+    kept, as one whose body is over `response_limit` is."""
     wait: timedelta = timedelta(0)
     limits: Limits = Limits()
     """How many keys callers may use for the first time, and how many duplicates may wait. By default new keys are not
@@ -212,7 +218,7 @@ class Policy:
             _check_duration(name, getattr(self, name), least)
         if self.body_retention > self.key_retention:
             raise ConfigurationError("body_retention must not be longer than key_retention: the body goes with its key")
-        for name in ("body_limit", "response_limit"):
+        for name in ("body_limit", "response_limit", "header_limit"):
             limit = getattr(self, name)
             if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
                 raise ConfigurationError(f"{name} must be a number of bytes, 0 or more, not {limit!r}")

@@ -6,6 +6,7 @@ Kept line for line, count, order and bytes (R17), except:
 - Date, rate limits, request and trace ids, authentication challenges, Age: they belong to one exchange, and the retry's
   own layers write them afresh;
 - what the policy writes itself, under the names it gives them: the marker of a replay, and the retention;
+- all but Location and Content-Location, where the lines are too many or too long, and the body with them;
 - Set-Cookie, unless the policy says `store_cookies`: the cookie may open a session that has since been closed.
 """
 
@@ -50,6 +51,11 @@ def pointers(headers: HeaderLines) -> HeaderLines:
 def forgotten(*, store_cookies: bool, own: Iterable[bytes] = ()) -> frozenset[bytes]:
     """Names, in lower case, of the lines that no replay sends again. `own` are those that a policy writes itself."""
     return (_NEVER if store_cookies else _NEVER_OR_COOKIE).union(own)
+
+
+def is_longer(headers: HeaderLines, limit: int) -> bool:
+    """Whether names and values have more bytes than `limit` in all."""
+    return sum(len(name) + len(line) for name, line in headers) > limit
 
 
 def remembered(headers: Sequence[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> HeaderLines:

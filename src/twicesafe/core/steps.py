@@ -74,6 +74,12 @@ class Read(NamedTuple):
     digest: bytes
 
 
+class Look(NamedTuple):
+    """Look at the row as it stands, without waiting for a transaction in flight. Sent back: Found."""
+
+    digest: bytes
+
+
 class Wait(NamedTuple):
     """Let time pass, holding nothing of the store's. Sent back: how much passed, in microseconds; None is all of it."""
 
@@ -93,7 +99,7 @@ class Notice(NamedTuple):
 
 
 Step: TypeAlias = (
-    Claim | Begin | Run | Commit | Complete | StartAnswer | Flow | Release | Renew | Hold | Read | Wait | Notice
+    Claim | Begin | Run | Commit | Complete | StartAnswer | Flow | Release | Renew | Hold | Read | Look | Wait | Notice
 )
 
 # --- results ---------------------------------------------------------------------------------------------------------

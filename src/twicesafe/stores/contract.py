@@ -143,6 +143,13 @@ class SettlesStale(Protocol):
         """
 
 
+class Glances(Protocol):
+    """What a Store may have besides; limits on new keys look by it where it is there, and by `read` elsewhere."""
+
+    def glance(self, digest: bytes) -> Found:
+        """The row as it stands, by one statement that waits for nobody. A transaction in flight is not seen."""
+
+
 class TellsSettled(Protocol):
     """What a Store may have besides; whoever waits for another's key uses it where it is there (R11)."""
 
@@ -308,6 +315,12 @@ class AsyncAudits(Protocol):
     async def audits(self, digest: bytes) -> list[AuditEntry]: ...
 
 
+class AsyncGlances(Protocol):
+    """Glances, for asyncio."""
+
+    async def glance(self, digest: bytes) -> Found: ...
+
+
 class AsyncTellsSettled(Protocol):
     """TellsSettled, for asyncio."""
 
@@ -326,6 +339,7 @@ class Cipher(Protocol):
 
 __all__ = [
     "AsyncAudits",
+    "AsyncGlances",
     "AsyncResumes",
     "AsyncSession",
     "AsyncSettlesStale",
@@ -335,6 +349,7 @@ __all__ = [
     "AuditEntry",
     "Audits",
     "Cipher",
+    "Glances",
     "Outstanding",
     "Record",
     "Resumes",

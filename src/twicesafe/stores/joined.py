@@ -254,6 +254,11 @@ class JoinedStore:
         found: Found = self.leased.read(digest)
         return found
 
+    def glance(self, digest: bytes) -> Found:
+        """See Glances.glance."""
+        found: Found = self.leased.glance(digest)
+        return found
+
     def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
         settled: bool = self.leased.settle(own, response, key_us, body_us)

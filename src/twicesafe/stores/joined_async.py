@@ -107,6 +107,10 @@ class CarriedStore(_CarriedSession):
         """See Store.read."""
         return await self._carry(partial(self.store.read, digest))
 
+    async def glance(self, digest: bytes) -> Found:
+        """See Glances.glance."""
+        return await self._carry(partial(self._sweeper.glance, digest))
+
     async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
         return await self._carry(partial(self.store.settle, own, response, key_us, body_us))
@@ -185,6 +189,11 @@ class AsyncJoinedStore:
     async def read(self, digest: bytes) -> Found:
         """See Store.read."""
         found: Found = await self.leased.read(digest)
+        return found
+
+    async def glance(self, digest: bytes) -> Found:
+        """See Glances.glance."""
+        found: Found = await self.leased.glance(digest)
         return found
 
     async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:

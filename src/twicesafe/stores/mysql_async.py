@@ -115,6 +115,10 @@ class AsyncMysqlStore:
         """See Store.read."""
         return await self._run(self._steps.read(digest))
 
+    async def glance(self, digest: bytes) -> Found:
+        """See Glances.glance."""
+        return await self._run(self._steps.glance(digest))
+
     async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle. A body that no packet could hold is not kept."""
         if response is None:

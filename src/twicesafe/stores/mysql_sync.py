@@ -108,6 +108,10 @@ class MysqlStore:
         """See Store.read."""
         return self._run(self._steps.read(digest))
 
+    def glance(self, digest: bytes) -> Found:
+        """See Glances.glance."""
+        return self._run(self._steps.glance(digest))
+
     def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle. A body that no packet could hold is not kept."""
         if response is None:

@@ -125,6 +125,10 @@ class AsyncPostgresqlStore:
         """See Store.read."""
         return await self._run(self._steps.read(digest))
 
+    async def glance(self, digest: bytes) -> Found:
+        """See Glances.glance."""
+        return await self._run(self._steps.glance(digest))
+
     async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
         return await self._run(self._steps.settle(own, response, key_us, body_us))

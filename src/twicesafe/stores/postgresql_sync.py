@@ -115,6 +115,10 @@ class PostgresqlStore:
         """See Store.read."""
         return self._run(self._steps.read(digest))
 
+    def glance(self, digest: bytes) -> Found:
+        """See Glances.glance."""
+        return self._run(self._steps.glance(digest))
+
     def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
         return self._run(self._steps.settle(own, response, key_us, body_us))

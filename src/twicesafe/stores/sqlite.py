@@ -104,6 +104,10 @@ class SqliteStore:
         """See Store.read."""
         return self._writer.run(partial(self._steps.read, digest), under_lock=True)
 
+    def glance(self, digest: bytes) -> Found:
+        """See Glances.glance."""
+        return self._writer.run(partial(self._steps.glance, digest))
+
     def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""
         return self._writer.run(partial(self._steps.settle, own, response, key_us, body_us))
@@ -233,6 +237,10 @@ class AsyncSqliteStore:
     async def read(self, digest: bytes) -> Found:
         """See Store.read."""
         return await self._writer.arun(partial(self._steps.read, digest), under_lock=True)
+
+    async def glance(self, digest: bytes) -> Found:
+        """See Glances.glance."""
+        return await self._writer.arun(partial(self._steps.glance, digest))
 
     async def settle(self, own: Ownership, response: StoredResponse | None, key_us: Micros, body_us: Micros) -> bool:
         """See Store.settle."""

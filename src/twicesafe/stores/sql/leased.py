@@ -174,6 +174,11 @@ class SqlSteps:
         yield self._sql("rollback")
         return found
 
+    def glance(self, digest: bytes) -> Steps[Found]:
+        """See Glances.glance."""
+        row = (yield self._sql("look", digest=digest))[0]
+        return Found(to_record(row), row[WIDTH])
+
     def _found(self, find: Step) -> Steps[Found]:
         rows = yield find
         if rows:
