@@ -19,11 +19,13 @@ from twicesafe.conformance.scores import EVERY, Level, demands, harm, needs
 from twicesafe.conformance.trials import ALL as TRIALS
 from twicesafe.core.fingerprint import GivenFingerprint
 from twicesafe.core.lifecycle import TRANSITIONS, Event, Standing, Verdict, decide, standing
+from twicesafe.core.limits import Limits
 from twicesafe.core.policy import Policy
 from twicesafe.core.problems import PROBLEMS
 from twicesafe.core.profiles import AXES, profiles
 from twicesafe.core.record import Effects, Record, RecordState, StoredResponse
 from twicesafe.core.replay import HOP_BY_HOP, PER_EXCHANGE
+from twicesafe.doctor import CATALOGUE
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 
@@ -183,6 +185,9 @@ def shown(value: object) -> str:
         return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds:g} s"
     if isinstance(value, frozenset):
         return ", ".join(map(str, sorted(value))) or "none"
+    if isinstance(value, Limits):
+        parts = [(one.name, getattr(value, one.name)) for one in fields(value) if one.init]
+        return ", ".join(f"{name} {shown(part)}" for name, part in parts)
     if isinstance(value, tuple):
         names = getattr(value, "_fields", ())
         return ", ".join(f"{name} {shown(part) or 'none'}" for name, part in zip(names, value, strict=False)) or "none"
@@ -319,6 +324,15 @@ def _levels(name: str, trials: Iterable[str]) -> tuple[str, str]:
     return ("<br>" if name != EVERY else ", ").join(required), "<br>".join(different)
 
 
+def findings() -> str:
+    """What the doctor can find, each with what it means and what to set."""
+    return "\n\n".join(
+        f"### `{code}`\n\n{wrapped(f'**{kind.title}** ({kind.severity}).')}\n\n{wrapped(kind.means)}\n\n"
+        f"{wrapped(f'Do: {kind.do}')}"
+        for code, kind in CATALOGUE.items()
+    )
+
+
 PAGES: Final[dict[Path, dict[str, Callable[[], str]]]] = {
     DOCS / "protocol.md": {
         "transitions": transitions,
@@ -327,6 +341,7 @@ PAGES: Final[dict[Path, dict[str, Callable[[], str]]]] = {
         "policy": policy,
         "headers": headers,
     },
+    DOCS / "doctor.md": {"findings": findings},
     DOCS / "check.md": {"trials": trials, "scored": scored},
     DOCS / "profiles.md": {"summary": profile_summary, "details": profile_details},
 }

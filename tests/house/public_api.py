@@ -25,6 +25,7 @@ PUBLIC = (
     "twicesafe.dashboard",
     "twicesafe.demo.provider.fake",
     "twicesafe.django",
+    "twicesafe.doctor",
     "twicesafe.errors",
     "twicesafe.falcon",
     "twicesafe.fastapi",

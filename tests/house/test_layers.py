@@ -60,7 +60,7 @@ FLOORS = (
         "worker",
         "wsgi",
     },
-    {"checking", "conformance", "dashboard", "demo", "gateway", "pytest_plugin", "storm"},
+    {"checking", "conformance", "dashboard", "demo", "doctor", "gateway", "pytest_plugin", "storm"},
     {"cli"},
     {"__main__"},
 )  # fmt: skip

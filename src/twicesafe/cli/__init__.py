@@ -13,7 +13,21 @@ from io import TextIOWrapper
 from typing import Annotated
 
 from twicesafe import __version__
-from twicesafe.cli import check, dashboard, demo, gateway, intents, keys, outbox, reap, schema, stores, storm, worker
+from twicesafe.cli import (
+    check,
+    dashboard,
+    demo,
+    doctor,
+    gateway,
+    intents,
+    keys,
+    outbox,
+    reap,
+    schema,
+    stores,
+    storm,
+    worker,
+)
 from twicesafe.cli.terminal import COULD_NOT, complain, typer
 from twicesafe.errors import TwicesafeError
 
@@ -36,6 +50,7 @@ Examples:
   twicesafe intents resume var/intents.db            send again what a client that died may have sent
   twicesafe gateway --upstream http://127.0.0.1:3000 --store sqlite:///shop.db --scope-header X-User-Id
                                                      safe retries in front of any service
+  twicesafe doctor shop.main:app                     what is set up wrong in an application of yours
   twicesafe check target.toml                        any API, in any language: are its retries safe?
   twicesafe stores check sqlite:///shop.db           every promise of a store, put to the test on yours
 """,
@@ -49,6 +64,7 @@ app.command(epilog=storm.EPILOG, short_help="Break everything, and count the eff
 app.command(epilog=reap.EPILOG, short_help="Take away what has expired, and end what was left behind.")(reap.reap)
 app.command(epilog=worker.EPILOG, short_help="Go on with what broke off, settle what is unknown.")(worker.worker)
 app.command(epilog=check.EPILOG, short_help="Try on a running API whether retries are safe.")(check.check)
+app.command(epilog=doctor.EPILOG, short_help="What is set up wrong in an application, and what to set.")(doctor.doctor)
 app.command(epilog=dashboard.EPILOG, short_help="A page for people who settle what is unknown.")(dashboard.dashboard)
 app.command(epilog=gateway.EPILOG, short_help="Safe retries in front of a service in any language.")(gateway.gateway)
 app.add_typer(intents.intents, name="intents")
