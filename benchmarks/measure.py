@@ -58,12 +58,18 @@ FEWEST = 3
 async def interleaved(subjects: Sequence[Subject], *, rounds: int, times: int, patience: float = 1.0) -> None:
     """A warm-up round, then `rounds` rounds in which every subject has its turn, first and last by turns.
 
-    On a slow machine there are fewer, and three at least. `patience` is how many times as long as others it may take.
+    On a slow machine there are fewer, three at least, and less is done in each, a quarter at least. `patience` is how
+    many times as long as others it may take.
     """
     times, rounds = PACE.less(times), PACE.less(rounds, FEWEST)
+    seconds = PACE.seconds * patience
+    began = time.perf_counter()
     for subject in subjects:
         await subject.run(max(1, times // 10))
-    end = time.perf_counter() + PACE.seconds * patience
+    warm = time.perf_counter()
+    expected = FEWEST * 10 * max(warm - began, 1e-9)
+    times = max(1, times // 4, int(times * min(1.0, seconds / expected)))
+    end = warm + seconds
     for number in range(rounds):
         if number >= FEWEST and time.perf_counter() > end:
             break

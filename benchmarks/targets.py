@@ -67,6 +67,7 @@ TARGETS: tuple[Target, ...] = (
     ),
     *_each("asgi", ["first request, 1 KB: added", "first request, 100 KB: added"], "floor", "at most", 1.5),
     Target("asgi", "p99, many keys remembered", "", "at most", 1000),
+    Target("asgi", "longest collection, many keys remembered", "floor", "at most", 0.1),
     *_each("wsgi", ["first request, 1 KB", "replay, 1 KB"], BEST, "below", 1.0),
     Target("fastapi", "added to a first request of FastAPI", "floor", "at most", 1.2, "twicesafe.fastapi"),
     *_each("http", [f"{name}, requests" for name in ("uvicorn", "granian")], "bare", "at least", 0.85),
