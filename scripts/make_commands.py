@@ -42,7 +42,7 @@ NOT_OURS: Final = ("--install-completion", "--show-completion")
 
 def commands() -> str:
     """Every command."""
-    root = get_command(app)
+    root: Any = get_command(app)
     return "\n\n".join(part for name, command in root.commands.items() for part in section(command, name, 2))
 
 
