@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -37,3 +38,19 @@ def test_what_is_no_part_is_refused_by_name(work: ModuleType) -> None:
     work.relay = print  # type: ignore[attr-defined]
     with pytest.raises(ConfigurationError, match="--app shop_work:relay is a builtin_function_or_method: name a Once"):
         loaded(["shop_work:once", "shop_work:relay"], "", 5.0)
+
+
+@pytest.mark.parametrize("configured", ["", "logging.basicConfig()"])
+def test_a_failure_is_said_once(configured: str) -> None:
+    """R44: whether or not the application has set up a log, whoever starts the worker reads of a failure once."""
+    code = f"""
+import logging
+from twicesafe.cli.worker import _tell
+from twicesafe.observe import Event
+{configured}
+_tell(Event("worker.failed", "reap", "", loud=True))
+_tell(Event("conflict", "charge", "", loud=False))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stderr.count("twicesafe.worker.failed") == 1, ran.stderr
+    assert "conflict" not in ran.stderr

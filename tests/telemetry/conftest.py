@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.telemetry.recorded import Recorded, recording
+from tests.telemetry.searched import Searched, searching
 
 
 @pytest.fixture
@@ -14,3 +15,10 @@ def recorded() -> Iterator[Recorded]:
     """An observer that counts and traces, and what it made of what it was told."""
     with recording() as made:
         yield made
+
+
+@pytest.fixture
+def searched() -> Iterator[Searched]:
+    """Everything that is said while the test lasts is searched for what was planted."""
+    with searching() as found:
+        yield found

@@ -1,0 +1,171 @@
+"""Clients, addresses of databases, commands and reports show no secret that they were given."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from contextlib import closing, suppress
+from pathlib import Path
+
+import httpx2
+import pytest
+from psycopg_pool import ConnectionPool
+
+from tests.cli.running import twicesafe_within
+from tests.client.scripted import answer, reset_after_commit, serving
+from tests.client.ways import NO_TLS, QUICK, Hours
+from tests.gateway.scripted import Service
+from tests.shells.probe import Probe, post
+from tests.telemetry.searched import BODY, KEY, PASSWORD, Caused, Searched, planted
+from twicesafe import PUBLIC, Policy
+from twicesafe.asgi import IdempotencyMiddleware
+from twicesafe.client import Budgets, Intent, Watch
+from twicesafe.client.httpx import send
+from twicesafe.client.opentelemetry import Tracing
+from twicesafe.errors import (
+    TwicesafeError,
+)
+from twicesafe.once import Once, current
+from twicesafe.stores.sqlite import SqliteStore
+from twicesafe.stores.urls import open_async_store, open_store
+
+
+def test_clients(searched: Searched) -> None:
+    """R22, R33: a client's key, body, lines, query and credentials are in no event, span, outcome or error."""
+    watch = Watch(observer=searched, tracing=Tracing(searched.recorded.tracers))
+    for acts in (
+        [answer(201)],
+        [reset_after_commit] * 4,
+        [answer(422)],
+        [answer(503), answer(201)],
+        [answer(307)],
+    ):
+        hours = Hours()
+        with serving(*acts) as server, httpx2.Client(transport=httpx2.HTTPTransport(verify=NO_TLS)) as client:
+            where = f"{server.origin.replace('://', f'://ada:{PASSWORD}@')}/charges/{KEY}?code={planted('query')}"
+            intent = Intent.new(
+                "POST", where, json={"card": BODY}, headers={"Authorization": planted("token")}, key=KEY
+            )
+            searched.saw("an intent", repr(intent))
+            outcome = send(client, intent, policy=QUICK, budgets=Budgets(), ambient=hours.ambient, watch=watch)
+            searched.saw("an outcome", repr(outcome).replace(repr(getattr(outcome, "response", None)), ""))
+            with suppress(TwicesafeError):
+                try:
+                    outcome.raise_for_outcome()
+                except TwicesafeError as error:
+                    searched.error("an outcome", error)
+                    raise
+
+
+ADDRESSES = (
+    f"postgresql://app:{PASSWORD}@127.0.0.1:1/shop",
+    f"mysql://app:{PASSWORD}@127.0.0.1:1/shop",
+    f"redis://app:{PASSWORD}@127.0.0.1:1/0",
+    f"postgresql://app:{PASSWORD}@[::1/shop",
+    f"nothing://app:{PASSWORD}@127.0.0.1/shop",
+    f"{PASSWORD}",
+)
+
+
+@pytest.mark.parametrize("address", ADDRESSES, ids=lambda address: address.partition(":")[0][:10] + str(len(address)))
+def test_stores_out_of_reach(searched: Searched, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R22, R42: a database's password is in no error, whether its address is wrong or nobody answers there."""
+    wait = ConnectionPool.getconn
+    monkeypatch.setattr(ConnectionPool, "getconn", lambda pool, timeout: wait(pool, 0.1))
+    try:
+        with closing(open_store(address)) as store:
+            store.check_schema()
+    except TwicesafeError as error:
+        searched.error("a store", error)
+
+    async def trial() -> None:
+        store = open_async_store(address)
+        try:
+            app = IdempotencyMiddleware(Probe(), store, scope=PUBLIC, observer=searched)
+            searched.problem("a request without its store", await post(app, key=KEY, body=BODY.encode()))
+        finally:
+            await store.aclose()
+
+    try:
+        asyncio.run(trial())
+    except TwicesafeError as error:
+        searched.error("a store under asyncio", error)
+    for command in (("reap", "--once"), ("keys", "show", KEY, "--scope", "ada"), ("schema", "check")):
+        ran = twicesafe_within(*command, "--store", address)
+        assert ran.status == 2, ran
+        # The key that somebody types is theirs to see again.
+        searched.saw(f"twicesafe {command[0]}", (ran.out + ran.err).replace(KEY, ""))
+
+
+def test_commands_on_records(searched: Searched, tmp_path: Path) -> None:
+    """R22: what people see of records and of unknown outcomes holds a key's hint, and neither request nor answer."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    with closing(SqliteStore(tmp_path / "shop.db")) as store:
+        store.apply_schema()
+        once = Once(store, scope="shop", policy=Policy(unknown_on_error=True), observer=searched)
+        with pytest.raises(Caused):
+            once.operation(key=lambda card: KEY, name="charge")(_raised)(BODY)
+        buy = once.operation(key=lambda card: KEY + "-2", name="buy", effects="resumable")(_stepping)
+        with pytest.raises(Caused):
+            buy(BODY)
+    listed = twicesafe_within("keys", "list", "--store", url, "--json")
+    found = json.loads(listed.out)
+    assert {one["operation"] for one in found} == {"charge", "buy"}
+    searched.saw("twicesafe keys list", listed.out)
+    for one in found:
+        for arguments in (
+            ("show",),
+            ("show", "--json"),
+            ("resume", "--why", "deployed"),
+            ("release", "--why", "nobody saw it"),
+        ):
+            ran = twicesafe_within("keys", arguments[0], one["digest"], "--store", url, *arguments[1:])
+            searched.saw(f"twicesafe keys {arguments[0]}", ran.out + ran.err)
+    for command in (("reap", "--once"), ("reap", "--once", "--json"), ("keys", "list"), ("outbox", "list")):
+        ran = twicesafe_within(*command, "--store", url)
+        assert ran.status == 0, ran.err
+        searched.saw(f"twicesafe {command[0]}", ran.out + ran.err)
+
+
+def _raised(card: str) -> str:
+    raise Caused
+
+
+def _stepping(card: str) -> str:
+    def charge(key: str, what: str) -> str:
+        raise Caused
+
+    return current().call("charge", charge, card)
+
+
+@pytest.mark.parametrize("form", ["table", "json", "html", "junit"])
+def test_reports_of_a_check(searched: Searched, form: str) -> None:
+    """R22, R43: what authenticates somebody at the API under check is in no form of the report, nor on the terminal."""
+    with closing(Service()) as service:
+        ran = twicesafe_within(
+            "check", "--curl", f"curl {service.url}/orders -H 'Authorization: Bearer {PASSWORD}' -d x", "--only",
+            "replay", "--format", form,
+        )  # fmt: skip
+        assert service.connections > 0
+    assert ran.out
+    searched.saw(f"twicesafe check --format {form}", ran.out + ran.err)
+    for _ in range(5):
+        searched.saw("nothing", "")
+
+
+def test_the_search_would_find_it(searched: Searched) -> None:
+    """R22: each form of a secret that is looked for is found, in an event as in a log's traceback."""
+
+    for text in (KEY, KEY.encode().hex(), *[base64.b64encode(b"x" * n + KEY.encode()).decode() for n in range(3)]):
+        before = len(searched.leaks)
+        searched.saw("a text", f"before {text} after")
+        assert len(searched.leaks) > before, text
+    try:
+        raise LookupError from Caused()
+    except LookupError:
+        before = len(searched.leaks)
+        logging.getLogger("twicesafe").exception("wrong")
+        assert len(searched.leaks) > before
+    searched.leaks.clear()
