@@ -8,6 +8,7 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Annotated, Final
 
+from twicesafe.cli.existing import check_there
 from twicesafe.cli.terminal import typer, until_interrupted
 from twicesafe.observe import Event, told_of
 from twicesafe.reaper import AsyncReaper, Reaped
@@ -48,6 +49,7 @@ def reap(
     Nothing waits for it: leases and retentions end by themselves. It gives back space, and finds claims that nobody
     asks for again. Any number of them may run at once, beside any number of servers; one is enough.
     """
+    check_there(store)
 
     async def work() -> Reaped | None:
         async with aclosing(open_async_store(store)) as records:

@@ -14,6 +14,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from twicesafe.cli.existing import check_there
 from twicesafe.cli.terminal import typer
 from twicesafe.errors import ConfigurationError
 from twicesafe.observe import Event, log_events, told_of
@@ -91,6 +92,7 @@ def loaded(names: list[str], store: str, every: float) -> Worker:
                 "Relay, or one Worker by itself"
             )
     if store:
+        check_there(store)
         records = open_store(store)
         records.check_schema()
         found.append(Reaper(records))
