@@ -336,6 +336,19 @@ def silence_in_body(exchange: Exchange) -> None:
     exchange.wait_until_left()
 
 
+def drip_head(exchange: Exchange) -> None:
+    """The answer's head comes, a byte at a time, for ever."""
+    exchange.read()
+    exchange.send(b"HTTP/1.1 200 OK\r\nX-Long: ")
+    exchange.wait_until_left(drip=b"x", every=0.02)
+
+
+def promise(exchange: Exchange) -> None:
+    """One interim answer after another, and never the one."""
+    exchange.read()
+    exchange.wait_until_left(drip=b"HTTP/1.1 103 Early Hints\r\n\r\n", every=0.02)
+
+
 def drip(exchange: Exchange) -> None:
     """The answer comes, a byte at a time, for ever."""
     exchange.read()

@@ -12,11 +12,13 @@ import httpx
 import httpx2
 import pytest
 
-from tests.client.bindings import NO_TLS, QUICK, Binding, Hours
-from tests.client.scripted import Act, answer, drip, serving, silence, silence_in_body
+from tests.client.bindings import HTTPX, NO_TLS, QUICK, Binding, Hours
+from tests.client.certificates import Certificate
+from tests.client.scripted import Act, answer, drip, drip_head, promise, serving, silence, silence_in_body
 from twicesafe.client import Budgets, Intent, RetryPolicy, Sent, Stop, Succeeded, Unknown, report_of
 from twicesafe.client.httpx import AsyncRetryTransport, RetryTransport, asend, send
 
+BLOCKING = [binding for binding in HTTPX if not binding.asynchronous]
 PATIENT: dict[str, Any] = {"timeout": 60.0}
 """A client whose own time-outs would not help."""
 
@@ -39,6 +41,22 @@ def test_the_deadline_ends_the_call(act: Act, typed: Binding) -> None:
     for thread in set(threading.enumerate()) - threads:
         thread.join(30)
         assert not thread.is_alive(), f"{thread.name} was left behind"
+
+
+@pytest.mark.parametrize("act", [drip_head, promise])
+@pytest.mark.parametrize("certificate", [None, Certificate.TRUSTED], ids=["plain", "tls"])
+@pytest.mark.parametrize("binding", BLOCKING, ids=lambda binding: binding.name)
+def test_a_head_that_drips_ends_at_the_deadline(binding: Binding, act: Act, certificate: Certificate | None) -> None:
+    """R39: byte by byte, or behind one interim answer after another: each of them comes in time, and all do not."""
+    policy = RetryPolicy(deadline=timedelta(seconds=0.3), attempt_timeout=None, attempts=1)
+    with serving(act, certificate=certificate) as server:
+        intent = Intent.new("POST", server.origin, json=1)
+        began = time.monotonic()
+        result = binding.perform(lambda client: intent, Hours(), policy, **PATIENT)
+        took = time.monotonic() - began
+        assert len(server.hits) == 1
+    assert 0.2 < took < 10
+    assert isinstance(result.error, binding.library.TimeoutException)
 
 
 def test_no_attempt_is_left_behind_to_charge_later(typed: Binding) -> None:

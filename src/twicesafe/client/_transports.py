@@ -10,6 +10,7 @@ from twicesafe.client._drive import adrive, drive
 from twicesafe.client._layers import UNDERWAY, leave
 from twicesafe.client._left_open import LEFT_OPEN
 from twicesafe.client._library import failures_of, is_in_memory, mistakes_of
+from twicesafe.client._reads import read_within
 from twicesafe.client._sending import ATTEMPTED, HOP, Sending, signed
 from twicesafe.client._wire import AsyncWire, ClippedTimeouts, Wire, in_time_for_the_pool
 from twicesafe.client.ambient import ASYNC_REAL, REAL, Ambient, AsyncAmbient
@@ -192,6 +193,7 @@ class RetryTransport(_Wrapping):
         timeouts = underway.timeouts = ClippedTimeouts(extensions.get("timeout") or {}, until, clock)
         extensions = request.extensions = {**extensions, "timeout": timeouts, ATTEMPTED: number}
         wire, response = Wire(extensions), None
+        before = read_within(timeouts)
         try:
             response = self._transport.handle_request(request)
             if response.status_code >= 400 and is_worth_reading(response):
@@ -201,6 +203,8 @@ class RetryTransport(_Wrapping):
             raise
         except failures_of(underway.library) as error:
             return underway.broke(error, wire, response)
+        finally:
+            read_within(before)
         underway.response = response
         return response
 

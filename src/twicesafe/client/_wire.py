@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from twicesafe.client._reads import watch
 from twicesafe.core.outcome import Sent
 
 SHORTEST = 0.001
@@ -19,6 +20,8 @@ _SOONER = 0.1
 """Seconds."""
 
 _SENDS = ".send_request_headers.started"
+_CONNECTED = (".connect_tcp.complete", ".connect_unix_socket.complete", ".start_tls.complete")
+"""A network stream is there."""
 _YES = Sent.YES
 _plain_get = dict.get
 
@@ -30,6 +33,9 @@ class Wire:
     """
 
     __slots__ = ("_also", "_check", "_extensions", "_proved")
+
+    _blocks = True
+    """Whether reads block, so that nothing else ends them."""
 
     def __init__(
         self, extensions: dict[str, Any], check: Callable[[Iterable[tuple[bytes, bytes]]], None] | None = None
@@ -61,6 +67,8 @@ class Wire:
                 self._extensions["trace"] = self._also
         else:
             self._proved = Sent.NO
+            if self._blocks and event.endswith(_CONNECTED):
+                watch(info.get("return_value"))
 
     def sent(self, *, never_connected: bool) -> Sent:
         """How far it got. A transport that traces nothing proves nothing, unless it says that it had no connection."""
@@ -71,6 +79,8 @@ class AsyncWire(Wire):
     """Wire, for transports that await their trace function."""
 
     __slots__ = ()
+
+    _blocks = False
 
     async def __call__(self, event: str, info: Mapping[str, Any]) -> None:  # type: ignore[override]
         if self._proved is not _YES:
@@ -100,6 +110,10 @@ class ClippedTimeouts(dict[str, float | None]):
         super().__init__(configured)
         self._until = until
         self._clock = clock
+
+    def left(self) -> float:
+        """Seconds until the end."""
+        return self._until - self._clock()
 
     def release(self) -> None:
         """From here on the configured time-outs count: what remains is the caller's to read."""

@@ -17,6 +17,7 @@ from twicesafe.client._announcing import attempt_headers
 from twicesafe.client._bodies import acollect, afreeze, collect, freeze
 from twicesafe.client._drive import adrive, drive
 from twicesafe.client._library import Library, failures_of, library_of, mistakes_of
+from twicesafe.client._reads import read_within
 from twicesafe.client._redirects import Way
 from twicesafe.client._sending import ATTEMPTED, CONTRACT, Sending, signed
 from twicesafe.client._transports import DEFAULT, AsyncRetryTransport, RetryTransport
@@ -69,8 +70,7 @@ def send(
     """Send an intent, or a request that `client.build_request()` made, until its outcome is known or time is up.
 
     `deadline` and `follow_redirects` override the policy's and the client's. The response of the outcome is read and
-    closed. A blocking read that is under way is not interrupted, so a server that stalls within a body can overrun the
-    deadline by that one read; nothing is left running afterwards.
+    closed; nothing is left running afterwards.
 
     Raises what is no outcome: a request that can never be sent, an error of the client's own hooks, KeyboardInterrupt.
     `report_of()` finds the key on each, and the same intent can be sent again.
@@ -85,11 +85,12 @@ def send(
 
     def attempt(step: Send) -> Answered[R] | Failed[R]:
         request, until = _copy(template, library, underway, step.number), ambient.clock() + step.timeout
-        timeouts = request.extensions.get("timeout") or {}
-        request.extensions["timeout"] = ClippedTimeouts(timeouts, until, ambient.clock)
+        limits = ClippedTimeouts(request.extensions.get("timeout") or {}, until, ambient.clock)
+        request.extensions["timeout"] = limits
         wire = Wire(request.extensions, underway.check_leaving)
         way = Way(client, template, underway.carrier, in_body=underway.key_in_body, follow=follow_redirects)
         response: Any = None
+        before = read_within(limits)
         try:
             while request is not None:
                 response = None
@@ -101,6 +102,8 @@ def send(
             raise
         except failures_of(library) as error:
             return underway.broke(error, wire, response)
+        finally:
+            read_within(before)
         return underway.came(response, response.content if response.status_code >= 400 else None)
 
     try:
