@@ -36,6 +36,17 @@ MORE: Final = {
 }
 """Where more is said of a command."""
 
+PLAIN: Final = {
+    "int": "NUMBER",
+    "float": "NUMBER",
+    "str": "TEXT",
+    "file": "FILE",
+    "path": "PATH",
+    "directory": "FOLDER",
+}
+TYPES: Final = re.compile(rf"<(?:list\[)?({'|'.join(PLAIN)})(?: range)?\]?>")
+"""What typer calls values, and what people do."""
+
 NOT_OURS: Final = ("--install-completion", "--show-completion")
 """Typer's own, which the page's head speaks of."""
 
@@ -113,7 +124,8 @@ def options(command: Any, name: str) -> Iterator[str]:
             continue
         environment = f" Or the environment's `{parameter.envvar}`." if isinstance(parameter.envvar, str) else ""
         said = re.sub(r"\[env var: [^;\]]*\]", "", record[1]).replace(f"env var: {parameter.envvar}; ", "")
-        yield f"| `{record[0].strip().replace('|', chr(92) + '|')}` | {cell(said)}{environment} |"
+        spelled = TYPES.sub(lambda found: PLAIN[found[1]], record[0].strip()).replace("|", "\\|")
+        yield f"| `{spelled}` | {cell(said)}{environment} |"
 
 
 def cell(text: str) -> str:
