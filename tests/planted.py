@@ -20,6 +20,7 @@ PLANTED: Final = {
     "8e03978e-40d5-43e8-bc93-6894a57f9324": "tests/cli/test_keys.py",
     "import-2026-10": "tests/functions/test_once_async.py",
     "sub_123:2026-10": "tests/functions/test_once.py",
+    "correct horse battery": "tests/dashboard/place.py",
     "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": "tests/core/test_signatures.py",
 }
 """Secret -> a file of the suite whose fixtures use it. Passwords of servers, which are drawn, come while tests run."""

@@ -31,7 +31,7 @@ from twicesafe.core.turns import pause_before
 from twicesafe.core.values import AnyValues
 from twicesafe.declared import Answered, Done, NotDone, Unclear
 from twicesafe.errors import ConfigurationError
-from twicesafe.observe import Event, Observer, counts, log_events, tell
+from twicesafe.observe import Event, Observer, Work, around, counts, log_events, tell
 from twicesafe.resuming import is_cancelled
 from twicesafe.stores.contract import AsyncStore, Outstanding, Store
 
@@ -197,7 +197,8 @@ class Reconcilers(_Reconcilers):
     def _perform(self, step: _Step) -> Any:
         match step:
             case _Ask(finder, unknown):
-                return finder(unknown)
+                with around(self._observer, Work("reconcile", unknown.operation, unknown.key_hint)):
+                    return finder(unknown)
             case Settle():
                 return self._store.settle(*step)
             case Reopen():
@@ -235,8 +236,9 @@ class AsyncReconcilers(_Reconcilers):
     async def _perform(self, step: _Step) -> Any:
         match step:
             case _Ask(finder, unknown):
-                answer = finder(unknown)
-                return await answer if isawaitable(answer) else answer
+                with around(self._observer, Work("reconcile", unknown.operation, unknown.key_hint)):
+                    answer = finder(unknown)
+                    return await answer if isawaitable(answer) else answer
             case Settle():
                 return await self._store.settle(*step)
             case Reopen():

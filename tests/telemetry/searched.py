@@ -83,8 +83,11 @@ class Searched(logging.Handler):
         log_events(event)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A log's record, with the traceback that a formatter would print, and whatever is on it besides."""
-        if record.name.startswith("twicesafe") or record.exc_info:
+        """A record of this package's, with the traceback that a formatter would print, and whatever is on it besides.
+
+        What a framework logs of its application's own exceptions is theirs.
+        """
+        if record.name.startswith("twicesafe"):
             self.saw(f"log {record.name}", self._formatter.format(record))
             extra = {name: value for name, value in vars(record).items() if name.startswith("twicesafe_")}
             self.saw(f"fields of log {record.name}", extra)

@@ -15,12 +15,14 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.telemetry.recorded import Recorded
 from tests.telemetry.test_workers import Many, Receiver, add, relay, shop
+from twicesafe.core.policy import Policy
 from twicesafe.errors import RefusedError
 from twicesafe.observe import Observers, Work, around, log_events
 from twicesafe.once import AsyncOnce, Once, current
 from twicesafe.opentelemetry import carried, context_of
 from twicesafe.outbox import AsyncOutbox, Message, Outbox, ce_headers
-from twicesafe.stores.memory import AsyncMemoryStore
+from twicesafe.reconcile import AsyncReconcilers, Reconcilers, Unclear
+from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
 from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
 from twicesafe.testing import ManualClock
 
@@ -65,6 +67,48 @@ def test_a_workers_resume_is_a_span(recorded: Recorded, shop: Path) -> None:
     assert dict(done.attributes or {})["twicesafe.key_hint"] == "…o-17"
     assert dict(done.attributes or {})["twicesafe.outcome"] == "first_run"
     assert "secret" not in recorded.text and "0123456789" not in recorded.text
+
+
+def test_a_question_to_a_reconciler_is_a_span(recorded: Recorded) -> None:
+    """R26, R44: whoever asks a provider does so within a span, blocking or not; a failure is told by its class."""
+    asked: list[bool] = []
+
+    def ask(unknown: Any) -> Any:
+        asked.append(trace.get_current_span().is_recording())
+        raise BrokenError("a " + "secret")
+
+    async def ask_later(unknown: Any) -> Any:
+        asked.append(trace.get_current_span().is_recording())
+        return Unclear()
+
+    def fails() -> None:
+        raise BrokenError
+
+    async def fails_later() -> None:
+        raise BrokenError
+
+    store, other, policy = MemoryStore(), AsyncMemoryStore(), Policy(unknown_on_error=True)
+    blocking, later = Reconcilers(store, observer=recorded), AsyncReconcilers(other, observer=recorded)
+    once = Once(store, scope="shop", policy=policy, observer=recorded)
+    with pytest.raises(BrokenError):
+        once.operation(key=lambda: "order-0123456789", name="buy")(fails)()
+    blocking.of("buy")(ask)
+    blocking.run_once()
+
+    async def trial() -> None:
+        aonce = AsyncOnce(other, scope="shop", policy=policy, observer=recorded)
+        with pytest.raises(BrokenError):
+            await aonce.operation(key=lambda: "order-0123456789", name="buy")(fails_later)()
+        later.of("buy")(ask_later)
+        await later.run_once()
+
+    asyncio.run(trial())
+    assert asked == [True, True]
+    assert [span.name for span in recorded.spans] == ["reconcile buy"] * 2
+    failed, unclear = recorded.spans
+    assert dict(failed.attributes or {})["error.type"] == "BrokenError"
+    assert unclear.status.status_code is StatusCode.UNSET
+    assert "a secret" not in recorded.text
 
 
 def test_a_relays_publish_is_within_the_trace_of_its_message(recorded: Recorded, shop: Path) -> None:
