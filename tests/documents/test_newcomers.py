@@ -84,7 +84,8 @@ def served(folder: Path, framework: str) -> Iterator[Shop]:
         text=True,
     )
     assert server.stdin is not None and server.stdout is not None
-    with server, httpx2.Client(timeout=100) as client:
+    # A connection that is kept could be one to a server that is just being killed.
+    with server, httpx2.Client(timeout=100, limits=httpx2.Limits(max_keepalive_connections=0)) as client:
         try:
             yield Shop(folder, int(server.stdout.readline()), client, framework)
         finally:
