@@ -13,6 +13,7 @@ from typing import Any
 import falcon
 import httpx2
 import pytest
+from django.http import HttpRequest, HttpResponse
 from litestar import Litestar, post
 from litestar import Request as LitestarRequest
 from quart import Quart
@@ -23,7 +24,9 @@ from starlette.routing import Route
 
 from tests.dashboard.place import place
 from tests.dashboard.visitor import Caller
+from tests.shells import django_site
 from tests.telemetry.searched import ANSWER, BODY, KEY, PASSWORD, Caused, Searched, planted
+from twicesafe.django import idempotent
 from twicesafe.falcon import Idempotency as OfFalcon
 from twicesafe.litestar import Idempotency as OfLitestar
 from twicesafe.outbox import Outbox
@@ -147,3 +150,22 @@ def test_falcon(searched: Searched) -> None:
             reply = client.post("/charges", content=body, headers={"idempotency-key": key})
             if reply.headers.get("content-type") == "application/problem+json":
                 searched.saw("Falcon's problem document", reply.text)
+
+
+def test_django(searched: Searched, tmp_path: Path) -> None:
+    """R21, R22: Django's answers, blocking and asynchronous, of what is refused and of a view that fails."""
+    site = django_site.on_file(tmp_path)
+
+    def work(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(_answered(request.body))
+
+    try:
+        with site.serving(idempotent(effects="keyed", required=True)(work), TWICESAFE={"OBSERVER": searched}):
+            for key, body in ASKED:
+                how = {"key": key, "body": body.encode(), "content_type": "text/plain", "user": planted("user")}
+                for reply in (site.post(**how), asyncio.run(site.apost(**{**how, "key": key and key + "-4"}))):
+                    if reply.headers["content-type"] == "application/problem+json":
+                        searched.saw("Django's problem document", reply.content.decode())
+    finally:
+        site.close()
+    assert len([event for event in searched.recorded.events if event.name == "mismatch"]) == 2

@@ -6,11 +6,15 @@ import asyncio
 import base64
 import json
 import logging
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import httpx2
 import pytest
+import requests
 from psycopg_pool import ConnectionPool
 
 from tests.cli.running import twicesafe_within
@@ -21,9 +25,11 @@ from tests.shells.probe import Probe, post
 from tests.telemetry.searched import BODY, KEY, PASSWORD, Caused, Searched, planted
 from twicesafe import PUBLIC, Policy
 from twicesafe.asgi import IdempotencyMiddleware
-from twicesafe.client import Budgets, Intent, Watch
+from twicesafe.client import Budgets, Intent, Outcome, Watch
+from twicesafe.client.aiohttp import asend
 from twicesafe.client.httpx import send
 from twicesafe.client.opentelemetry import Tracing
+from twicesafe.client.requests import send as send_by_requests
 from twicesafe.errors import (
     TwicesafeError,
 )
@@ -32,31 +38,42 @@ from twicesafe.stores.sqlite import SqliteStore
 from twicesafe.stores.urls import open_async_store, open_store
 
 
-def test_clients(searched: Searched) -> None:
+def by_httpx2(intent: Intent, how: dict[str, Any]) -> Outcome[Any]:
+    with httpx2.Client(transport=httpx2.HTTPTransport(verify=NO_TLS)) as client:
+        return send(client, intent, **how, ambient=Hours().ambient)
+
+
+def by_requests(intent: Intent, how: dict[str, Any]) -> Outcome[Any]:
+    with requests.Session() as session:
+        return send_by_requests(session, intent, **how, ambient=Hours().ambient)
+
+
+def by_aiohttp(intent: Intent, how: dict[str, Any]) -> Outcome[Any]:
+    async def sending() -> Outcome[Any]:
+        async with aiohttp.ClientSession() as session:
+            return await asend(session, intent, **how, ambient=Hours().async_ambient)
+
+    return asyncio.run(sending())
+
+
+@pytest.mark.parametrize("by", [by_httpx2, by_requests, by_aiohttp])
+def test_clients(searched: Searched, by: Callable[..., Outcome[Any]]) -> None:
     """R22, R33: a client's key, body, lines, query and credentials are in no event, span, outcome or error."""
     watch = Watch(observer=searched, tracing=Tracing(searched.recorded.tracers))
-    for acts in (
-        [answer(201)],
-        [reset_after_commit] * 4,
-        [answer(422)],
-        [answer(503), answer(201)],
-        [answer(307)],
-    ):
-        hours = Hours()
-        with serving(*acts) as server, httpx2.Client(transport=httpx2.HTTPTransport(verify=NO_TLS)) as client:
+    how = {"policy": QUICK, "watch": watch}
+    for acts in ([answer(201)], [reset_after_commit] * 4, [answer(422)], [answer(503), answer(201)], [answer(307)]):
+        with serving(*acts) as server:
             where = f"{server.origin.replace('://', f'://ada:{PASSWORD}@')}/charges/{KEY}?code={planted('query')}"
-            intent = Intent.new(
-                "POST", where, json={"card": BODY}, headers={"Authorization": planted("token")}, key=KEY
-            )
+            lines = {} if by is by_aiohttp else {"Authorization": planted("token")}
+            intent = Intent.new("POST", where, json={"card": BODY}, headers=lines, key=KEY)
             searched.saw("an intent", repr(intent))
-            outcome = send(client, intent, policy=QUICK, budgets=Budgets(), ambient=hours.ambient, watch=watch)
+            outcome = by(intent, {**how, "budgets": Budgets()})
+            # The library's own response says where it came from.
             searched.saw("an outcome", repr(outcome).replace(repr(getattr(outcome, "response", None)), ""))
-            with suppress(TwicesafeError):
-                try:
-                    outcome.raise_for_outcome()
-                except TwicesafeError as error:
-                    searched.error("an outcome", error)
-                    raise
+            try:
+                outcome.raise_for_outcome()
+            except TwicesafeError as error:
+                searched.error("an outcome", error)
 
 
 ADDRESSES = (
