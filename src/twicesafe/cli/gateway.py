@@ -94,6 +94,13 @@ def gateway(
     ] = None,
     lease: Annotated[float, _duration("How long a key is blocked when a gateway dies.", "30s")] = 30.0,
     wait: Annotated[float, _duration("How long a duplicate waits for the first attempt.", "0s")] = 0.0,
+    new_keys: Annotated[
+        int, typer.Option(min=0, show_default="any number", help="New keys that one caller may use.")
+    ] = 0,
+    new_keys_in_all: Annotated[
+        int, typer.Option(min=0, show_default="any number", help="New keys that all callers together may use.")
+    ] = 0,
+    new_keys_within: Annotated[float, _duration("The time in which they may use so many.", "60s")] = 60.0,
     released: Annotated[
         str, typer.Option(parser=_statuses, metavar="STATUSES", help="Answers that say that nothing was done.")
     ] = "408,425,429,503",
@@ -175,6 +182,9 @@ def gateway(
         body_retention=body_retention,
         lease=lease,
         wait=wait,
+        new_keys=new_keys,
+        new_keys_in_all=new_keys_in_all,
+        new_keys_within=new_keys_within,
         released=tuple([int(status) for status in _listed(released)]),
         rerun=None if rerun is None else tuple([int(status) for status in _listed(rerun)]),
         store_cookies=store_cookies,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twicesafe.core.keys import PUBLIC, KeyRule
+from twicesafe.core.limits import Limits
 from twicesafe.core.policy import DEFAULT_BODY_LIMIT, DEFAULT_RELEASED, DEFAULT_RESPONSE_LIMIT, Policy
 from twicesafe.errors import ConfigurationError
 from twicesafe.gateway.application import NO_TRANSACTION, RERUN, Gateway
@@ -51,6 +52,10 @@ class Settings:
     body_retention: float | None = None
     lease: float = 30.0
     wait: float = 0.0
+    new_keys: int = 0
+    """0 is any number, as for all callers together."""
+    new_keys_in_all: int = 0
+    new_keys_within: float = 60.0
     released: tuple[int, ...] = tuple(sorted(DEFAULT_RELEASED))
     rerun: tuple[int, ...] | None = None
     """None is what RERUN says of the effects."""
@@ -146,6 +151,17 @@ class Settings:
                 algorithms=self.jwt_algorithms,
             )
 
+    def _limits(self) -> Limits:
+        given: dict[str, dict[str, Any]] = {
+            "--new-keys": {"new_keys": self.new_keys or None},
+            "--new-keys-in-all": {"new_keys_in_all": self.new_keys_in_all or None},
+            "--new-keys-within": {"within": _seconds(self.new_keys_within)},
+        }
+        for option, fields in given.items():
+            with _option(option):
+                Limits(**fields)
+        return Limits(**{name: value for fields in given.values() for name, value in fields.items()})
+
     def _policy(self) -> Policy:
         retention = self.retention if self.body_retention is None else self.body_retention
         rerun = RERUN.get(self.effects, ()) if self.rerun is None else self.rerun
@@ -166,6 +182,7 @@ class Settings:
             "--response-limit": {"response_limit": self.response_limit},
             "--problem-base": {"problem_base": self.problem_base},
         }
+        settings["--new-keys"] = {"limits": self._limits()}
         together: dict[str, Any] = {}
         for option, fields in settings.items():
             with _option(option):
