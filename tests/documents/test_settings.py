@@ -20,23 +20,47 @@ from twicesafe.core.keys import KeyRule
 from twicesafe.core.limits import Limits
 from twicesafe.core.policy import Policy
 from twicesafe.core.retry_budget import DEFAULT_SIZES
+from twicesafe.dashboard import Dashboard
 from twicesafe.gateway import CallerClaim, CallerHeader, Gateway, Timeouts, Upstream
+from twicesafe.inbox import AsyncInbox, Inbox
+from twicesafe.lookup import AsyncKeyLookup, KeyLookup
 from twicesafe.once import Once
-from twicesafe.outbox import DeliveryPolicy
+from twicesafe.opentelemetry import Telemetry
+from twicesafe.outbox import AsyncOutbox, DeliveryPolicy, Outbox
 from twicesafe.outbox.relay import Relay
+from twicesafe.publishers.kafka import KafkaPublisher
+from twicesafe.publishers.nats import NatsPublisher
+from twicesafe.publishers.rabbitmq import RabbitMQPublisher
+from twicesafe.publishers.redis_streams import RedisStreamsPublisher
 from twicesafe.publishers.webhooks import WebhookPublisher
 from twicesafe.reaper import Reaper
+from twicesafe.receiving import AsyncWebhookReceiver
 from twicesafe.reconcile import Reconcilers
+from twicesafe.stores.asyncmy import AsyncmyStore
+from twicesafe.stores.asyncpg import AsyncpgStore
 from twicesafe.stores.cryptography import Keyring
-from twicesafe.stores.sealed import SealedStore
+from twicesafe.stores.django import AsyncDjangoStore, DjangoStore
+from twicesafe.stores.dynamodb import DynamodbStore
+from twicesafe.stores.dynamodb_async import AsyncDynamodbStore
+from twicesafe.stores.memory import MemoryStore
+from twicesafe.stores.psycopg import AsyncPsycopgStore, PsycopgStore
+from twicesafe.stores.pymysql import PymysqlStore
+from twicesafe.stores.redis import AsyncRedisStore, RedisStore
+from twicesafe.stores.sealed import AsyncSealedStore, SealedStore
+from twicesafe.stores.sqlalchemy import AsyncSqlalchemyStore, SqlalchemyStore
+from twicesafe.stores.sqlite import AsyncSqliteStore, SqliteStore
 from twicesafe.worker import Worker
 
 SETTINGS = (
     Policy, KeyRule, FingerprintRule, Limits, FirstSent, IdempotencyMiddleware, Once, Reconcilers, Reaper, Worker,
     DeliveryPolicy, Relay, WebhookPublisher, RetryPolicy, Route, BudgetSize, Budgets, Watch, IntentStore,
-    Gateway, Upstream, Timeouts, CallerHeader, CallerClaim, SealedStore, Keyring,
+    Gateway, Upstream, Timeouts, CallerHeader, CallerClaim, SealedStore, AsyncSealedStore, Keyring,
+    AsyncpgStore, PsycopgStore, AsyncPsycopgStore, AsyncmyStore, PymysqlStore, SqliteStore, AsyncSqliteStore,
+    SqlalchemyStore, AsyncSqlalchemyStore, DjangoStore, AsyncDjangoStore, RedisStore, AsyncRedisStore, DynamodbStore,
+    AsyncDynamodbStore, MemoryStore, Outbox, AsyncOutbox, KafkaPublisher, NatsPublisher, RabbitMQPublisher,
+    RedisStreamsPublisher, AsyncWebhookReceiver, Inbox, AsyncInbox, KeyLookup, AsyncKeyLookup, Dashboard, Telemetry,
 )  # fmt: skip
-"""What is set where something is made, and is no store's own address."""
+"""What is set where something is made."""
 
 PAGE = repository()[Path("docs/settings.md")]
 
@@ -62,6 +86,8 @@ def shown(value: Any) -> str:
             return f"{value:,}"
         case str():
             return f'"{value}"'
+        case b"":
+            return "none"
         case _ if type(value) in SETTINGS and value == type(value)():
             return f"{type(value).__name__}()"
         case _:
