@@ -27,7 +27,7 @@ def judge_callers(subject: Subject) -> Iterator[Finding]:
             if shown:
                 yield Finding("scope-public", guard.name, f"{shown} finds out who is calling")
             continue
-        named = spoofed(guard)
+        named = spoofed(guard) if guard.asks else ""
         if named:
             yield Finding("scope-from-header", name_of(guard.scope), f"it gives what {named} says")
 

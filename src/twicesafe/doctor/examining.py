@@ -14,7 +14,8 @@ from typing import Any, Final
 from twicesafe.core.keys import PUBLIC
 from twicesafe.core.policy import Operation
 from twicesafe.doctor.djangos import examine_django, is_django
-from twicesafe.doctor.subject import Guard, Layer, Route, Subject, name_of
+from twicesafe.doctor.elsewhere import guards_in
+from twicesafe.doctor.subject import Guard, Layer, Route, Subject, name_of, public_or
 
 CHANGING: Final = frozenset({"POST", "PATCH"})
 """PUT and DELETE are idempotent by what HTTP says of them."""
@@ -25,7 +26,7 @@ DEPTH: Final = 50
 
 def examine(app: Any) -> Subject:
     """What it is made of."""
-    subject = Subject(asgi=True)
+    subject, whole = Subject(asgi=True), app
     outside: list[Layer] = []
     for _ in range(DEPTH):
         if is_django(app):
@@ -41,6 +42,8 @@ def examine(app: Any) -> Subject:
         outside, app, ended = _step_inside(app, subject, outside)
         if ended:
             break
+    if not subject.guards:
+        subject.guards += guards_in(whole)
     return subject
 
 
@@ -92,12 +95,6 @@ def _middleware(app: Any) -> Guard | None:
         every_route=operation is not None,
         asks="asgi" if module == "twicesafe.asgi" else "environ",
     )
-
-
-def public_or(who: Any) -> Any:
-    """PUBLIC where the shell has made a function of it."""
-    ours = str(getattr(who, "__module__", "")).startswith("twicesafe.")
-    return PUBLIC if who is PUBLIC or (ours and getattr(who, "__name__", "") == "<lambda>") else who
 
 
 # --- Starlette and FastAPI -------------------------------------------------------------------------------------------
