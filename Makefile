@@ -4,6 +4,7 @@
 PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_ARGS ?=
 CHAOS_ARGS ?=
 
 # Where an interpreter may not write down what it compiled, each of hundreds of processes compiles everything anew.
@@ -11,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs site audit sbom bench chaos clean
+.PHONY: help demo test lint format docs site audit sbom bench chaos fuzz clean
 
 help: ## Show what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -39,6 +40,7 @@ docs: .venv/made ## Make the tables and the picture that come from the code
 	.venv/bin/python scripts/make_state_diagram.py
 	.venv/bin/python scripts/make_tables.py
 	.venv/bin/python -m scripts.make_commands
+	.venv/bin/python -m scripts.make_gallery
 
 site: .venv/made ## Build the documentation into build/site; whatever its builder complains of is an error
 	.venv/bin/python scripts/make_reference.py
@@ -65,8 +67,11 @@ chaos: .venv/made ## Cut networks, fill disks, move clocks, kill processes, and 
 	scripts/servers postgresql mariadb-server redis-server iproute2 iptables e2fsprogs gcc libc6-dev
 	.venv/bin/python -m twicesafe.storm.chaos $(CHAOS_ARGS)
 
+fuzz: .venv-fuzz/made ## Follow what must always hold for five minutes, from a seed that is printed
+	.venv-fuzz/bin/python -m tests.fuzz $(FUZZ_ARGS)
+
 clean: ## Remove every environment and everything generated
-	rm -rf .venv .venv-demo .venv-extras .venv-security benchmarks/.venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .venv-demo .venv-extras .venv-security .venv-fuzz benchmarks/.venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/made: pyproject.toml scripts/environment
@@ -82,6 +87,9 @@ clean: ## Remove every environment and everything generated
 .venv-extras/made: pyproject.toml scripts/environment .venv-security/made
 	scripts/environment .venv-extras --editable ".[$$(.venv-security/bin/python -c \
 		'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"], sep=",")')]"
+
+.venv-fuzz/made: pyproject.toml scripts/environment
+	scripts/environment .venv-fuzz --group fuzz --editable .
 
 benchmarks/.venv/made: pyproject.toml scripts/environment
 	scripts/environment benchmarks/.venv --group bench --editable .
