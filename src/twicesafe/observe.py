@@ -201,6 +201,11 @@ class Work(NamedTuple):
     """What is published: to one receiver, at one time."""
 
 
+def traces(observer: Observer) -> bool:
+    """Whether it wants anything around a piece of work."""
+    return hasattr(observer, "around")
+
+
 def around(observer: Observer, work: Work) -> AbstractContextManager[object]:
     """What the observer wants around this work. Nothing that it does may change what comes of the work."""
     made = getattr(observer, "around", None)

@@ -38,6 +38,9 @@ FRESH: Final = 180.0
 NAMES: Final = 200
 """Operations, message types, consumers or hosts that are told apart."""
 
+LONGEST_STATE: Final = 512
+"""Characters: what W3C Trace Context asks everybody to carry."""
+
 _W3C: Final = TraceContextTextMapPropagator()
 
 
@@ -139,11 +142,12 @@ class Telemetry:
 def carried() -> dict[str, str]:
     """The current trace, as CloudEvents' extension for distributed tracing says it: for `Outbox(carried=carried)`.
 
-    Empty where nothing is traced.
+    Empty where nothing is traced. A `tracestate` that is too long is left out: it may be a stranger's, and no order is to
+    be refused for it.
     """
     found: dict[str, str] = {}
     _W3C.inject(found)
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if 0 < len(value) <= LONGEST_STATE}
 
 
 def context_of(message: Message) -> Context:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.context import attach, detach
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tests.telemetry.recorded import Recorded
 from tests.telemetry.test_workers import Many, Receiver, add, relay, shop
@@ -155,6 +157,24 @@ def test_what_a_message_says_itself_is_left(recorded: Recorded, shop: Path) -> N
         connection.execute("COMMIT")
     assert given.headers == (("traceparent", own), ("tenant", "a"))
     assert untraced.headers == ()
+
+
+@pytest.mark.parametrize(("members", "names"), [(3, ["traceparent", "tracestate"]), (32, ["traceparent"])])
+def test_no_message_is_refused_for_what_a_stranger_traces(shop: Path, members: int, names: list[str]) -> None:
+    """R28: a caller's tracestate goes along, unless it is longer than anybody has to carry; the message is added."""
+    lines = {
+        "traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+        "tracestate": ",".join(f"vendor{number}={'x' * 100}" for number in range(members)),
+    }
+    with closing(sqlite3.connect(shop, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        attached = attach(TraceContextTextMapPropagator().extract(lines))
+        try:
+            message = Outbox("/orders", carried=carried).add(connection, "t", ("order", "1"), b"{}")
+        finally:
+            detach(attached)
+        connection.execute("COMMIT")
+    assert [name for name, _ in message.headers] == names
 
 
 def test_under_asyncio_a_message_carries_it_too(recorded: Recorded, shop: Path) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from twicesafe.core.keys import key_hint
 from twicesafe.core.message import Message
 from twicesafe.core.record import Micros
-from twicesafe.observe import Event, Observer, Work, around, counts, tell
+from twicesafe.observe import Event, Observer, Work, around, counts, tell, traces
 
 
 def publishing(observer: Observer, messages: list[Message]) -> AbstractContextManager[object]:
     """What whoever traces wants around these, as they are published."""
+    if not traces(observer):
+        return nullcontext()
     types = {message.type for message in messages}
     hint = key_hint(messages[0].id) if len(messages) == 1 else ""
     return around(observer, Work("publish", types.pop() if len(types) == 1 else "", hint, tuple(messages)))
