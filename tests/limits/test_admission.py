@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.core.records import DIGEST, ME, MINE, NOW, SECOND, record, standing_so
 from tests.core.script import CHARGED, OWN, Played, play
@@ -119,6 +121,34 @@ def test_callers_are_remembered_in_a_fixed_space() -> None:
     for number in range(100_000):
         use(here, f"new-{number}", NOW + MINUTE)
     assert (len(here), len(here._regular)) == (70, 20)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3 * SECOND), st.booleans()), max_size=200),
+    st.integers(1, 5),
+    st.integers(2, 9),
+)
+def test_whatever_comes_the_bounds_hold(arrivals: list[tuple[str, int, bool]], keys: int, in_all: int) -> None:
+    """R20: in any stretch of time all callers use no more than a window's worth and what came back in it, forgotten or not;
+    with nobody under way every place is free."""
+    here = admission(new_keys=keys, new_keys_in_all=in_all, within=timedelta(seconds=10), callers=3)
+    now, paid, under_way = NOW, [], []
+    for scope, later, is_new in arrivals:
+        now += later
+        place = here.place(scope)
+        if not place.take(now):
+            under_way.append(place)
+        if under_way and is_new:
+            first = under_way.pop(0)
+            first.pay(now)
+            paid.append((first.scope, now))
+    for place in under_way:
+        place.leave()
+    assert not any(bucket.held for bucket in (here._all, here._newcomers, *here._new.values(), *here._regular.values()))
+    for start, (_, since) in enumerate(paid):
+        for end in range(start, len(paid)):
+            back = (paid[end][1] - since) / (10 * SECOND)
+            assert end - start + 1 <= in_all * (1 + back) + 1e-6
 
 
 # --- the exchange -----------------------------------------------------------------------------------------------------
