@@ -54,14 +54,16 @@ def setup(app: Any) -> dict[str, bool]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def with_trees(_: Any, name: str, source: list[str]) -> None:
+def with_trees(app: Any, name: str, source: list[str]) -> None:
     """The navigation: what docs/index.md lists, group by group; decisions below their list, modules below theirs."""
     if name == root_doc:
         index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+        app.env.note_dependency("docs/index.md", docname=name)  # the front page is read anew when that changes
         source[0] += tree("", ["docs/index"]) + "".join(tree(title, pages) for title, pages in groups(index))
     elif name == "docs/decisions/README":
         source[0] += tree("", sorted(path.stem for path in (ROOT / "docs/decisions").glob("0*.md")))
     elif name == "docs/reference/README":
+        app.env.note_dependency("tests/house/public_api.txt", docname=name)
         source[0] += "\n" + make_reference.table() + tree("", make_reference.pages())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -47,7 +47,10 @@ def test_no_group_is_empty(conf: ModuleType) -> None:
 def test_a_page_of_the_site_is_what_the_repository_shows(conf: ModuleType) -> None:
     """House: what the site adds to a page is a tree that is not shown, after the page's own text."""
     source = [repository()[Path("README.md")]]
-    conf.with_trees(None, "README", source)
+    noted: list[str] = []
+    environment = SimpleNamespace(note_dependency=lambda path, docname: noted.append(path))
+    conf.with_trees(SimpleNamespace(env=environment), "README", source)
+    assert noted == ["docs/index.md"]
     assert source[0].startswith(repository()[Path("README.md")])
     assert source[0].count(":hidden:") == source[0].count("{toctree}") > 9
 
