@@ -17,7 +17,7 @@ from twicesafe.dashboard import live
 def quick() -> Iterator[None]:
     """What changes is told in a moment, not in a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live, "FRESH", 0.05)
+        patch.setattr(live, "FRESH", 0.1)
         yield
 
 

@@ -145,6 +145,11 @@ def test_a_key_is_found_and_not_repeated(shop: Place, caller: Caller) -> None:
     assert "completed" in page and KEY[-4:] in page
     assert KEY not in page and "amount" not in page
     assert caller.get("/records") and caller.post("/find", key=KEY, scope="user-8")[0] == 303
+    caller.get("/records")
+    for wrong in ({"key": "ключ"}, {"key": "k", "scope": "s" * 256}):
+        status, said = caller.post("/find", caller.proof(), **wrong)
+        assert (status, "ключ" in said) == (400, False)
+        caller.get("/records")
     assert caller.get(f"/records/{'0' * 64}")[0] == 404
     assert caller.get("/records/nothing")[0] == 404
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 from playwright.sync_api import Browser, Page, expect
 
-from tests.dashboard.place import KEY, PATIENCE, Place
-from tests.dashboard.visitor import LIVE, visit
+from tests.dashboard.place import KEY, PATIENCE, Place, place
+from tests.dashboard.visitor import LIVE, Caller, visit
 from twicesafe.core.record import StoredResponse
-from twicesafe.reconcile import Done, NotDone
+from twicesafe.reconcile import Answered, Done, NotDone, Unknown
 
 expect.set_options(timeout=PATIENCE * 1000)
 
@@ -83,6 +86,34 @@ def test_what_the_reconciler_knows_settles_it(browser: Browser, shop: Place) -> 
         expect(page.get_by_role("status")).to_contain_text("it was not done")
         assert shop.charge(other)[0] == 201
         assert len(shop.charges) == 3
+
+
+def test_a_reconciler_may_be_asynchronous_and_may_fail(tmp_path: Path) -> None:
+    """R26, I6: one that is awaited runs in the server's loop; one that raises leaves it unknown, and says so."""
+    loops = []
+
+    async def find(unknown: Unknown) -> Answered:
+        loops.append(asyncio.get_running_loop())
+        if len(loops) == 1:
+            raise ConnectionError("the provider is away")
+        return NotDone()
+
+    with place(tmp_path, reconcilers={"create_charge": find}) as shop:
+        shop.unknown()
+        caller = Caller(shop.url)
+        caller.sign_in()
+        (record,) = shop.store.outstanding().records
+        address = f"/records/{record.digest.hex()}"
+        came = []
+        for why in ("first", "second"):
+            caller.get(address)
+            came.append(caller.post(f"{address}/ask", seen=caller.seen(), why=why)[1].partition("=")[2])
+        assert shop.charge()[0] == 201
+        assert came == ["asked-failed", "asked-not-done"]
+        assert [(one.why, one.outcome) for one in shop.store.audits(record.digest)] == [
+            ("first", "failed"),
+            ("second", "not done"),
+        ]
 
 
 def test_a_released_key_is_free_and_its_trail_stays(browser: Browser, shop: Place) -> None:

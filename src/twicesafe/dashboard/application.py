@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from inspect import isawaitable
@@ -24,7 +23,7 @@ from twicesafe.dashboard.pages import ASSETS, asset, page
 from twicesafe.dashboard.people import LASTS, Attempts, People, Visit, Visits
 from twicesafe.dashboard.shown import Facts
 from twicesafe.dashboard.tally import Tally
-from twicesafe.errors import ConfigurationError, DefinitionChangedError, StoreError
+from twicesafe.errors import ConfigurationError, DefinitionChangedError, ScopeError, StoreError
 from twicesafe.incoming import ASGIScope, Message, Receive
 from twicesafe.keyed import Send
 from twicesafe.stores.contract import Store
@@ -290,7 +289,13 @@ class Dashboard:
     # --- what is done -------------------------------------------------------------------------------------------------
 
     async def _find(self, asked: Asked) -> Response:
-        digest = shown.digest_of(asked.form)
+        try:
+            digest = shown.digest_of(asked.form)
+        except (ScopeError, ValueError):
+            # What they say may repeat it.
+            raise HTTPException(
+                400, "That is no key: keys are ASCII, and a scope has 255 characters at most."
+            ) from None
         return RedirectResponse(f"{asked.root}/records/{digest.hex()}", 303)
 
     async def _act(self, asked: Asked) -> Response:
@@ -360,7 +365,7 @@ def _digest(request: Request) -> bytes:
         found = bytes.fromhex(text)
     except ValueError:
         found = b""
-    if len(found) != 32 or not hmac.compare_digest(found.hex(), text):
+    if len(found) != 32 or found.hex() != text:
         raise HTTPException(404)
     return found
 
@@ -371,4 +376,7 @@ async def _form(request: Request) -> dict[str, str]:
         came += piece
         if len(came) > LARGEST_FORM:
             raise HTTPException(413, "The form is too large.")
-    return dict(parse_qsl(came.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50))
+    try:
+        return dict(parse_qsl(came.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50))
+    except ValueError:
+        raise HTTPException(400, "The form has too many fields.") from None

@@ -73,5 +73,5 @@ events.addEventListener("changed", refresh);
 events.addEventListener("error", () => {
   if (events.readyState === EventSource.CLOSED) say("Not live", false);
 });
-addEventListener("pagehide", () => events.close());
+for (const leaving of ["submit", "pagehide"]) addEventListener(leaving, () => events.close());
 addEventListener("pageshow", (event) => event.persisted && location.reload());
