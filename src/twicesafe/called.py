@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast, overload
 from twicesafe.blocking.dealings import Dealings as BlockingDealings
 from twicesafe.blocking.dealings import Shared as BlockingShared
 from twicesafe.blocking.renewals import Renewals as BlockingRenewals
+from twicesafe.cancelling import given_up, seen_through
 from twicesafe.core.capture import Raised, Responded
 from twicesafe.core.claims import Claim, Claimed
 from twicesafe.core.functions import DONE, Function
@@ -27,7 +28,7 @@ from twicesafe.declared import Answered, Errors, calling
 from twicesafe.elapsed import KnownLease, elapsed
 from twicesafe.observe import Event, Observer, tell
 from twicesafe.renewals import Renewals
-from twicesafe.resuming import AsyncSteps, Steps, given_up, seen_through
+from twicesafe.resuming import AsyncSteps, Steps
 
 R = TypeVar("R")
 

@@ -25,6 +25,7 @@ from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 from twicesafe.blocking.dealings import Shared as BlockingShared
 from twicesafe.called import AsyncCall, Call, Contract, current
+from twicesafe.cancelling import is_cancelled
 from twicesafe.core.claims import Claim
 from twicesafe.core.fingerprint import GivenFingerprint
 from twicesafe.core.functions import Function
@@ -38,7 +39,7 @@ from twicesafe.errors import AttemptsExhaustedError, ConfigurationError, Definit
 from twicesafe.observe import Observer, Work, around, log_events
 from twicesafe.operations import check_async, check_blocking, check_effects, check_resumes
 from twicesafe.owners import new_owner
-from twicesafe.resuming import Resumed, Round, is_cancelled
+from twicesafe.resuming import Resumed, Round
 from twicesafe.stores.contract import AsyncStore, Outstanding, Store
 
 __all__ = ["Answered", "AsyncOnce", "Done", "NotDone", "Once", "Resumed", "Unclear", "current"]

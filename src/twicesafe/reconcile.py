@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Generator
 from inspect import isawaitable
 from typing import Any, Final, NamedTuple, TypeVar
 
+from twicesafe.cancelling import is_cancelled
 from twicesafe.core.functions import DONE as STATUS_DONE
 from twicesafe.core.journal import Journal
 from twicesafe.core.keys import derive
@@ -32,7 +33,6 @@ from twicesafe.core.values import AnyValues
 from twicesafe.declared import Answered, Done, NotDone, Unclear
 from twicesafe.errors import ConfigurationError
 from twicesafe.observe import Event, Observer, Work, around, counts, log_events, tell
-from twicesafe.resuming import is_cancelled
 from twicesafe.stores.contract import AsyncStore, Outstanding, Store
 
 __all__ = ["Answered", "AsyncReconcilers", "Done", "NotDone", "Reconciled", "Reconcilers", "Unclear", "Unknown"]

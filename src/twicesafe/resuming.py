@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
 from math import inf
 from time import sleep
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from twicesafe.bound import bound
+from twicesafe.cancelling import given_up, seen_through
 from twicesafe.core import phases
 from twicesafe.core.claims import Claim
 from twicesafe.core.functions import result_values
@@ -30,13 +30,10 @@ from twicesafe.errors import (
     HeldError,
     InProgressError,
     RequestError,
-    StepGivenUpError,
     ValueNotKeptError,
 )
 from twicesafe.observe import Event, Observer, tell
 from twicesafe.stores.contract import AsyncStore, AsyncTransaction, Store, Transaction
-
-R = TypeVar("R")
 
 
 class Resumed(NamedTuple):
@@ -331,59 +328,6 @@ class AsyncSteps(_Steps):
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
             await transaction.__aexit__(None, None, None)
-
-
-def is_cancelled() -> bool:
-    """Whether somebody wants this task to end. A CancelledError may come of a time-out as well, which is over."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-@contextmanager
-def given_up() -> Iterator[None]:
-    """A cancellation that ended a step earlier, and was taken for a time-out, is none of the task that goes on."""
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        if is_cancelled():
-            raise
-        raise StepGivenUpError(
-            "a step was given up for a time-out, so nobody knows yet what the operation comes to: let the time-out end "
-            "it, and ask again with the same key"
-        ) from error
-
-
-async def seen_through(
-    work: Awaitable[R], meanwhile: Callable[[asyncio.Future[Any]], object] | None = None
-) -> tuple[R, asyncio.CancelledError | None]:
-    """Whatever cancels the caller, `work` comes to its end. What it gave, and the cancellation that came meanwhile.
-
-    `meanwhile` is given the work's task at each cancellation.
-    """
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(_working(work))
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await _ended(task, loop)
-        except asyncio.CancelledError as error:
-            cancelled = error
-            if meanwhile is not None:
-                meanwhile(task)
-    if cancelled is not None and task.exception() is not None:
-        raise cancelled from task.exception()
-    return task.result(), cancelled
-
-
-async def _working(work: Awaitable[R]) -> R:
-    return await work
-
-
-def _ended(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """Done when the task is. Whoever is cancelled meanwhile cancels this alone. asyncio.wait takes thrice as long."""
-    ended = loop.create_future()
-    task.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
-    return ended
 
 
 _TO_BE_CANCELLED: Final = (phases.BeginPhase, phases.RunPhase, phases.Send, phases.LookUp)

@@ -19,6 +19,7 @@ FLOORS = (
         "blocking",
         "bound",
         "called",
+        "cancelling",
         "client",
         "contracts",
         "cors",
