@@ -129,8 +129,8 @@ def test_callers_are_remembered_in_a_fixed_space() -> None:
     st.integers(2, 9),
 )
 def test_whatever_comes_the_bounds_hold(arrivals: list[tuple[str, int, bool]], keys: int, in_all: int) -> None:
-    """R20: in any stretch of time all callers use no more than a window's worth and what came back in it, forgotten or not;
-    with nobody under way every place is free."""
+    """R20: in any time all callers together use no more than a window's worth and what came back in it, forgotten or
+    not; with nobody under way every place is free."""
     here = admission(new_keys=keys, new_keys_in_all=in_all, within=timedelta(seconds=10), callers=3)
     now, paid, under_way = NOW, [], []
     for scope, later, is_new in arrivals:
