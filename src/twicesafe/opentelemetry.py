@@ -142,8 +142,8 @@ class Telemetry:
 def carried() -> dict[str, str]:
     """The current trace, as CloudEvents' extension for distributed tracing says it: for `Outbox(carried=carried)`.
 
-    Empty where nothing is traced. A `tracestate` that is too long is left out: it may be a stranger's, and no message is
-    refused for it.
+    Empty where nothing is traced. A `tracestate` that is too long is left out: no message is refused for what may be a
+    stranger's.
     """
     found: dict[str, str] = {}
     _W3C.inject(found)
