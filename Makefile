@@ -21,7 +21,8 @@ demo: .venv-demo/made ## Run the payments demo on http://127.0.0.1:8000
 	.venv-demo/bin/twicesafe demo $(DEMO_ARGS)
 
 test: .venv/made ## Run every test, on real servers (PYTEST_ARGS="tests/core -x" for some of them)
-	scripts/servers postgresql pgbouncer redis-server mariadb-server rabbitmq-server nats-server chromium nodejs npm prometheus
+	scripts/servers postgresql pgbouncer redis-server mariadb-server rabbitmq-server nats-server chromium nodejs npm prometheus \
+		gcc libc6-dev
 	for folder in tests/dashboard/axe tests/gateway/express tests/js/types; do \
 		npm install --prefix $$folder --no-package-lock --no-audit --no-fund --loglevel error || exit; \
 	done

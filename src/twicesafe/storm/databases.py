@@ -15,6 +15,7 @@ from twicesafe.storm.ledger import Ledger
 from twicesafe.storm.ledger_downstream import DownstreamLedger
 from twicesafe.storm.ledger_sqlite import SqliteLedger
 from twicesafe.storm.mariadb import PrivateMariaDB
+from twicesafe.storm.place import HERE, Place
 from twicesafe.storm.postgresql import PrivatePostgreSQL
 from twicesafe.storm.redis import DURABLE, PrivateRedis
 
@@ -38,6 +39,10 @@ class Database(Protocol):
         """For the report. It holds none."""
 
     @property
+    def ledger(self) -> str:
+        """Where the ledger is: beside the records, unless they are in no database."""
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader of the report should know."""
 
@@ -50,7 +55,7 @@ class SqliteFile:
 
     def __init__(self, name: str, file: Path) -> None:
         self.name = name
-        self.url = f"sqlite:///{file}"
+        self.url = self.ledger = f"sqlite:///{file}"
         self.remarks = ()
 
     async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: FBT001
@@ -65,13 +70,13 @@ class OwnPostgreSQL:
     """A private server, stopped in good order (`pg_ctl stop -m fast`) or crashed (`-m immediate`) and started again."""
 
     def __init__(self, server: PrivatePostgreSQL) -> None:
+        self.server = server
         self.name = "postgresql"
-        self.url = server.url
+        self.url = self.ledger = server.url
         self.remarks = ()
-        self._server = server
 
     async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the company has to cope
-        await asyncio.to_thread(self._server.restart, "immediate" if crash else "fast")
+        await asyncio.to_thread(self.server.restart, "immediate" if crash else "fast")
         return True
 
 
@@ -79,13 +84,13 @@ class OwnMariaDB:
     """A private server, stopped in good order or killed, and started again."""
 
     def __init__(self, server: PrivateMariaDB) -> None:
+        self.server = server
         self.name = "mysql"
-        self.url = server.url
+        self.url = self.ledger = server.url
         self.remarks = ("the server is a MariaDB",)
-        self._server = server
 
     async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the company has to cope
-        await asyncio.to_thread(self._server.restart, "crash" if crash else "fast")
+        await asyncio.to_thread(self.server.restart, "crash" if crash else "fast")
         return True
 
 
@@ -94,7 +99,7 @@ class GivenServer:
 
     def __init__(self, url: str) -> None:
         self.name = without_password(url)
-        self.url = url
+        self.url = self.ledger = url
         self.remarks = (f"the database was not restarted: {self.name} is not the storm's to restart",)
 
     async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001
@@ -106,14 +111,14 @@ class OwnRedis:
     share its transactions: the ledger is a system of its own, in `folder`."""
 
     def __init__(self, server: PrivateRedis, folder: Path) -> None:
+        self.server = server
         self.name = "redis"
         self.url = server.url
-        self.ledger = f"downstream:///{folder / 'ledger.sqlite3'}"
+        self.ledger = called_in(folder)
         self.remarks = (KEYED,)
-        self._server = server
 
     async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001 - the company has to cope
-        await asyncio.to_thread(partial(self._server.restart, crash=crash))
+        await asyncio.to_thread(partial(self.server.restart, crash=crash))
         return True
 
 
@@ -123,7 +128,7 @@ class GivenRedis:
     def __init__(self, url: str, folder: Path) -> None:
         self.name = without_password(url)
         self.url = url
-        self.ledger = f"downstream:///{folder / 'ledger.sqlite3'}"
+        self.ledger = called_in(folder)
         self.remarks = (KEYED, f"the server was not restarted: {self.name} is not the storm's to restart")
 
     async def restart(self, company: Company, crash: bool, /) -> bool:  # noqa: ARG002, FBT001
@@ -137,22 +142,29 @@ KEYED: Final = (
 
 
 @asynccontextmanager
-async def database(store: str, folder: Path, servers: int) -> AsyncIterator[Database]:
-    """The database that `store` names, for so many servers. What is temporary of it ends with the block."""
+async def database(store: str, folder: Path, servers: int, place: Place = HERE) -> AsyncIterator[Database]:
+    """The database that `store` names, for so many servers. What is temporary of it ends with the block.
+
+    `place` is where one lives that the storm starts itself.
+    """
     scheme = store.partition(":")[0]
     if store == "sqlite":
-        yield SqliteFile(store, folder / "storm.sqlite3")
+        yield SqliteFile(store, (place.folder or folder) / "storm.sqlite3")
     elif scheme == "sqlite":
         yield SqliteFile(store, file_of(store))
     elif store == "postgresql":
-        server = PrivatePostgreSQL({"max_connections": str(40 + 2 * DEFAULT_POOL_SIZE * servers)})
+        server = PrivatePostgreSQL(
+            {"max_connections": str(40 + 2 * DEFAULT_POOL_SIZE * servers), **place.settings}, place=place
+        )
         try:
             await asyncio.to_thread(server.start)
             yield OwnPostgreSQL(server)
         finally:
             await asyncio.to_thread(server.close)
     elif store == "mysql":
-        mariadb = PrivateMariaDB({"max-connections": str(40 + 2 * DEFAULT_POOL_SIZE * servers)})
+        mariadb = PrivateMariaDB(
+            {"max-connections": str(40 + 2 * DEFAULT_POOL_SIZE * servers), **place.settings}, place=place
+        )
         try:
             await asyncio.to_thread(mariadb.start)
             yield OwnMariaDB(mariadb)
@@ -161,7 +173,7 @@ async def database(store: str, folder: Path, servers: int) -> AsyncIterator[Data
     elif scheme in ("postgresql", "postgres", "mysql"):
         yield GivenServer(store)
     elif store == "redis":
-        redis = PrivateRedis(DURABLE)
+        redis = PrivateRedis({**DURABLE, **place.settings}, place=place)
         try:
             await asyncio.to_thread(redis.start)
             yield OwnRedis(redis, folder)
@@ -176,9 +188,9 @@ async def database(store: str, folder: Path, servers: int) -> AsyncIterator[Data
         )
 
 
-def ledger_url(base: Database) -> str:
-    """Where the ledger of a storm on `base` is: beside the records, unless they are in no database."""
-    return base.ledger if isinstance(base, OwnRedis | GivenRedis) else base.url
+def called_in(folder: Path) -> str:
+    """A ledger that is called, and keeps what it knows in `folder`."""
+    return f"downstream:///{folder / 'ledger.sqlite3'}"
 
 
 def ledger_in(url: str) -> Ledger:

@@ -45,6 +45,10 @@ class DownstreamLedger(SqliteLedger):
         async with self._turn:
             return await asyncio.to_thread(self._pay, key, number, payment)
 
+    async def made(self, key: str) -> str | None:
+        """The payment that was made under `key`, if one was."""
+        return await asyncio.to_thread(self._find, key)
+
     async def calls(self) -> Calls:
         """All there were."""
         return await asyncio.to_thread(self._count)
@@ -68,6 +72,11 @@ class DownstreamLedger(SqliteLedger):
         except sqlite3.Error as error:
             raise StoreUnavailableError(f"the ledger did not answer within {BUSY:g} s: {error}") from error
         return str(made)
+
+    def _find(self, key: str) -> str | None:
+        with closing(self._connect()) as connection:
+            found = connection.execute("SELECT number FROM storm_calls WHERE key = ?", (key,)).fetchone()
+        return None if found is None else str(found[0])
 
     def _count(self) -> Calls:
         with closing(self._connect()) as connection:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias
 
 from twicesafe.storm.errors import StormError
+from twicesafe.storm.place import HERE, Place
 
 START_TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 15.0
@@ -46,10 +47,13 @@ class PrivateMariaDB:
     say; InnoDB's default is an fsync at each commit. `trusting` lets in whoever can reach it, without a password.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None, *, trusting: bool = False) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, trusting: bool = False, place: Place = HERE
+    ) -> None:
         self.port = 0
         """Where it listens, the same over restarts."""
         self._settings = dict(settings or {})
+        self._place = place
         self._lock = threading.RLock()
         self._directory: Path | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -63,12 +67,17 @@ class PrivateMariaDB:
     def dsn(self, database: str = DATABASE, *, port: int | None = None) -> str:
         """The URL of another database, or by way of a proxy's port."""
         password = f":{self._password}" if self._password else ""
-        return f"mysql://twicesafe{password}@127.0.0.1:{port or self.port}/{database}"
+        return f"mysql://twicesafe{password}@{self._place.host}:{port or self.port}/{database}"
 
     @property
     def running(self) -> bool:
         """Whether it was started and not stopped."""
         return self._guardian is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was started, and has ended though nobody stopped it."""
+        return self._guardian is not None and self._guardian.poll() is not None
 
     @property
     def directory(self) -> Path:
@@ -88,7 +97,7 @@ class PrivateMariaDB:
                 self._launch()
                 return
             user = _server_user()
-            self._directory = Path(tempfile.mkdtemp(prefix="twicesafe-mariadb-"))
+            self._directory = Path(tempfile.mkdtemp(prefix="twicesafe-mariadb-", dir=self._place.folder))
             try:
                 if user is not None:
                     os.chown(self._directory, user, pwd.getpwuid(user).pw_gid)
@@ -130,7 +139,7 @@ class PrivateMariaDB:
     def log(self) -> str:
         """What the server has written so far."""
         with contextlib.suppress(OSError):
-            return (self.directory / "server.log").read_text(errors="replace")
+            return self._place.log(self.directory).read_text(errors="replace")
         return ""
 
     # --- how ---------------------------------------------------------------------------------------------------------
@@ -154,7 +163,7 @@ class PrivateMariaDB:
         )  # fmt: skip
         if done.returncode:
             raise StormError(f"mariadb-install-db failed: {(done.stderr + done.stdout).strip()[-600:]}")
-        who = "twicesafe@'127.0.0.1'"
+        who = f"twicesafe@'{self._place.client}'"
         first = self.directory / "first.sql"
         first.write_text(
             f"CREATE DATABASE IF NOT EXISTS {DATABASE};\n"
@@ -181,7 +190,7 @@ class PrivateMariaDB:
         settings = {
             "datadir": str(self.directory / "data"),
             "tmpdir": str(self.directory),
-            "bind-address": "127.0.0.1",
+            "bind-address": self._place.host,
             "port": str(self.port),
             "socket": "socket",
             "pid-file": str(self.directory / "pid"),
@@ -196,12 +205,12 @@ class PrivateMariaDB:
             "--no-defaults",
             *(f"--{name}={value}" for name, value in settings.items()),
         ]
-        guardian = [sys.executable, "-m", "twicesafe.storm.guardian", str(int(signal.SIGKILL))]
+        guardian = [*self._place.through, sys.executable, "-m", "twicesafe.storm.guardian", str(int(signal.SIGKILL))]
         user = _server_user()
         (self.directory / "pid").unlink(missing_ok=True)  # of a server that this process has seen end
-        with (self.directory / "server.log").open("ab") as log:
+        with self._place.log(self.directory).open("ab") as log:
             self._guardian = subprocess.Popen(  # noqa: S603
-                [*guardian, "" if user is None else str(user), str(self.directory), *command],
+                [*guardian, "" if user is None else str(user), str(self.directory), *self._place.command(command)],
                 cwd=self.directory,
                 env={**os.environ, "LC_ALL": "C"},
                 stdin=subprocess.PIPE,
@@ -214,7 +223,7 @@ class PrivateMariaDB:
             if self._guardian.poll() is not None:
                 self._forget_guardian()
                 return False
-            if (self.directory / "pid").exists() and _greets(self.port):
+            if (self.directory / "pid").exists() and _greets(self._place.host, self.port):
                 return True
             time.sleep(_POLL)
         self._end("crash")
@@ -224,8 +233,9 @@ class PrivateMariaDB:
         guardian = self._guardian
         assert guardian is not None
         with contextlib.suppress(OSError, ValueError):
-            # The file's server is the guardian's child, and the guardian lives as long as it.
-            os.kill(self.pid, signal.SIGTERM if how == "fast" else signal.SIGKILL)
+            # The file's server is the guardian's child, and the guardian lives as long as it; then its number is free.
+            if guardian.poll() is None:
+                os.kill(self.pid, signal.SIGTERM if how == "fast" else signal.SIGKILL)
         try:
             guardian.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -241,9 +251,9 @@ class PrivateMariaDB:
         self._guardian = None
 
 
-def _greets(port: int) -> bool:
+def _greets(host: str, port: int) -> bool:
     """Whether it says its version to whoever connects: the protocol's number comes fifth."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as line:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1) as line:
         line.settimeout(1)
         return line.recv(64)[4:5] == b"\x0a"
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from twicesafe.demo.provider.client import FAILURES, ProviderClient
-from twicesafe.errors import HeldError, RequestError, StoreError
+from twicesafe.errors import CallRefusedError, HeldError, RequestError, StoreError
 from twicesafe.incoming import ASGIScope, Receive
 from twicesafe.keyed import ASGIApp, Send
 from twicesafe.storm.announcing import Silent
@@ -28,7 +28,7 @@ def safe_orders(orders: Orders) -> ASGIApp:
             await _problem(send, error.problem)
         except HeldError:
             await _problem(send, "outcome-unknown")
-        except (StoreError, *FAILURES):
+        except (CallRefusedError, StoreError, *FAILURES):
             # It broke off, and what was done stands: neither a refusal nor a success.
             await answer(send, 500, {})
         else:

@@ -36,6 +36,9 @@ OPERATION: Final = Operation(
 )
 """A duplicate waits a moment for the first attempt, which spares most of them a second's pause."""
 
+CALL: Final = "pay"
+"""The name of the one call that a keyed payment makes."""
+
 KEYED_OPERATION: Final = Operation("storm-payment", OPERATION.policy.but(effects=Effects.KEYED))
 """Where the store shares no transaction with the ledger: every call to it carries a derived key."""
 
@@ -63,7 +66,7 @@ def _keyed_payments(ledger: DownstreamLedger, store: AsyncStore, slow: float) ->
         sabotage = SABOTAGE.get()
         sabotage.die_at(Fault.KILL_AFTER_CLAIM)
         try:
-            number = await ledger.pay(scope["twicesafe"].derived_key("pay"), uuid4().hex, payment)
+            number = await ledger.pay(scope["twicesafe"].derived_key(CALL), uuid4().hex, payment)
         except StoreUnavailableError:
             await answer(send, 503, {})
             return

@@ -133,6 +133,8 @@ class BlowKind(StrEnum):
     SIGKILL_PROVIDER = "sigkill_provider"
     SIGKILL_RELAY = "sigkill_relay"
     SIGKILL_CONSUMER = "sigkill_consumer"
+    SPELL = "spell"
+    """Of bad weather, whose number is the victim's. What it was is the weather's to count."""
 
 
 BESIDE: Final = (BlowKind.SIGKILL_WORKER, BlowKind.SIGKILL_PROVIDER)
@@ -145,7 +147,9 @@ PARALLEL_DUPLICATE: Final = "parallel_duplicate"
 """A further copy of an intent, sent at the same time as the first."""
 
 KINDS: Final = tuple(
-    sorted({*Fault, *BlowKind, PARALLEL_DUPLICATE} - {*CALL_KILLS, *BESIDE, *DELIVERY_ONLY, *WITH_OUTBOX})
+    sorted(
+        {*Fault, *BlowKind, PARALLEL_DUPLICATE} - {*CALL_KILLS, *BESIDE, *DELIVERY_ONLY, *WITH_OUTBOX, BlowKind.SPELL}
+    )
 )
 """What a report counts. Those named after SIGKILL's are among `sigkill` too."""
 

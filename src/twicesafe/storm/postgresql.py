@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias
 
 from twicesafe.storm.errors import StormError
+from twicesafe.storm.place import HERE, Place
 
 START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 15.0
@@ -45,10 +46,13 @@ class PrivatePostgreSQL:
     say; PostgreSQL's default is on. `trusting` lets in whoever can reach it, without a password.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None, *, trusting: bool = False) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, trusting: bool = False, place: Place = HERE
+    ) -> None:
         self.port = 0
         """Where it listens, the same over restarts."""
         self._settings = dict(settings or {})
+        self._place = place
         self._lock = threading.RLock()
         self._directory: Path | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -62,12 +66,17 @@ class PrivatePostgreSQL:
     def dsn(self, database: str = "postgres", *, port: int | None = None) -> str:
         """The URL of another database, or by way of a proxy's port."""
         password = f":{self._password}" if self._password else ""
-        return f"postgresql://twicesafe{password}@127.0.0.1:{port or self.port}/{database}"
+        return f"postgresql://twicesafe{password}@{self._place.host}:{port or self.port}/{database}"
 
     @property
     def running(self) -> bool:
         """Whether it was started and not stopped."""
         return self._guardian is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was started, and has ended though nobody stopped it."""
+        return self._guardian is not None and self._guardian.poll() is not None
 
     @property
     def directory(self) -> Path:
@@ -87,7 +96,7 @@ class PrivatePostgreSQL:
                 self._launch()
                 return
             user = _server_user()
-            self._directory = Path(tempfile.mkdtemp(prefix="twicesafe-postgresql-"))
+            self._directory = Path(tempfile.mkdtemp(prefix="twicesafe-postgresql-", dir=self._place.folder))
             try:
                 if user is not None:
                     os.chown(self._directory, user, pwd.getpwuid(user).pw_gid)
@@ -129,7 +138,7 @@ class PrivatePostgreSQL:
     def log(self) -> str:
         """What the server has written so far."""
         with contextlib.suppress(OSError):
-            return (self.directory / "server.log").read_text(errors="replace")
+            return self._place.log(self.directory).read_text(errors="replace")
         return ""
 
     def run(self, program: str, *options: str | Path) -> None:
@@ -168,6 +177,9 @@ class PrivatePostgreSQL:
             )  # fmt: skip
         finally:
             secret.unlink(missing_ok=True)
+        if self._place.client != HERE.client:
+            with (self.data / "pg_hba.conf").open("a") as doors:
+                doors.write(f"host all all {self._place.client}/32 {'scram-sha-256' if self._password else 'trust'}\n")
 
     # --- how ---------------------------------------------------------------------------------------------------------
 
@@ -185,7 +197,7 @@ class PrivatePostgreSQL:
     def _launched(self) -> bool:
         (self.data / "postmaster.pid").unlink(missing_ok=True)  # of a server that this process has seen end
         settings = {
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": self._place.host,
             "port": str(self.port),
             "unix_socket_directories": "",
             "logging_collector": "off",
@@ -194,11 +206,11 @@ class PrivatePostgreSQL:
         command = [str(_programs() / "postgres"), "-D", str(self.data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
-        guardian = [sys.executable, "-m", "twicesafe.storm.guardian", str(int(signal.SIGQUIT))]
+        guardian = [*self._place.through, sys.executable, "-m", "twicesafe.storm.guardian", str(int(signal.SIGQUIT))]
         user = _server_user()
-        with (self.directory / "server.log").open("ab") as log:
+        with self._place.log(self.directory).open("ab") as log:
             self._guardian = subprocess.Popen(  # noqa: S603
-                [*guardian, "" if user is None else str(user), str(self.directory), *command],
+                [*guardian, "" if user is None else str(user), str(self.directory), *self._place.command(command)],
                 cwd=self.directory,
                 env=_environment(),
                 stdin=subprocess.PIPE,
@@ -229,8 +241,10 @@ class PrivatePostgreSQL:
         guardian = self._guardian
         assert guardian is not None
         try:
+            # A process that has ended leaves its number to somebody else.
             with contextlib.suppress(StormError, subprocess.TimeoutExpired):
-                self.run("pg_ctl", "stop", "-D", self.data, "-m", how, "-t", str(int(STOP_TIMEOUT)), "-s")
+                if guardian.poll() is None:
+                    self.run("pg_ctl", "stop", "-D", self.data, "-m", how, "-t", str(int(STOP_TIMEOUT)), "-s")
             guardian.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             # Closing the pipe makes the guardian end its child, with SIGKILL at last, and remove the directory.

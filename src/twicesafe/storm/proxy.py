@@ -68,10 +68,11 @@ class Line:
 class FaultProxy:
     """`faults` counts what was done to whom it carried, `attempts` the requests that arrived.
 
-    `keyed` is the header that says whose request it is.
+    `keyed` is the header that says whose request it is, and `heard` is told every answer that a server has given.
     """
 
-    def __init__(self, keyed: str = KEY_HEADER) -> None:
+    def __init__(self, keyed: str = KEY_HEADER, heard: Callable[[bytes], None] = lambda _answer: None) -> None:
+        self._heard = heard
         line = rb'\r\n%b:[ \t]*"?([^"\r\n]+?)"?[ \t]*\r\n' % keyed.encode("ascii")
         self._key = re.compile(line, re.IGNORECASE)
         self.faults: Counter[str] = Counter()
@@ -175,6 +176,7 @@ class FaultProxy:
             return fault is Fault.SLOW_HANDLER
         if not answer:
             return False  # the server died
+        self._heard(answer)
         status = _STATUS.match(answer)
         if status is not None and status[1].startswith(b"2"):
             if fault is Fault.ANSWER_DROPPED:

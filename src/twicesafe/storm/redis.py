@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from twicesafe.storm.errors import StormError
+from twicesafe.storm.place import HERE, Place
 
 START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 15.0
@@ -37,11 +38,17 @@ class PrivateRedis:
     """
 
     def __init__(
-        self, settings: Mapping[str, str] | None = None, *, trusting: bool = False, program: str | None = None
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        trusting: bool = False,
+        program: str | None = None,
+        place: Place = HERE,
     ) -> None:
         self.port = 0
         """Where it listens, the same over restarts."""
         self._settings = dict(settings or {})
+        self._place = place
         self._lock = threading.RLock()
         self._directory: Path | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -56,7 +63,12 @@ class PrivateRedis:
     def at(self, *, port: int | None = None) -> str:
         """The URL by way of a proxy's port."""
         password = f":{self._password}@" if self._password else ""
-        return f"redis://{password}127.0.0.1:{port or self.port}/0"
+        return f"redis://{password}{self._place.host}:{port or self.port}/0"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was started, and has ended though nobody stopped it."""
+        return self._guardian is not None and self._guardian.poll() is not None
 
     @property
     def directory(self) -> Path:
@@ -68,7 +80,7 @@ class PrivateRedis:
         """Wait until it answers. StormError where it cannot."""
         with self._lock:
             if self._directory is None:
-                self._directory = Path(tempfile.mkdtemp(prefix="twicesafe-redis-"))
+                self._directory = Path(tempfile.mkdtemp(prefix="twicesafe-redis-", dir=self._place.folder))
             try:
                 self._launch()
             except BaseException:
@@ -109,7 +121,7 @@ class PrivateRedis:
     def log(self) -> str:
         """What the server has written so far."""
         with contextlib.suppress(OSError):
-            return (self.directory / "server.log").read_text(errors="replace")
+            return self._place.log(self.directory).read_text(errors="replace")
         return ""
 
     # --- how ---------------------------------------------------------------------------------------------------------
@@ -131,9 +143,9 @@ class PrivateRedis:
         (self.directory / "redis.conf").write_text(self._configuration())
         command = [self._program or _program(), str(self.directory / "redis.conf"), *self.options()]
         guardian = [sys.executable, "-m", "twicesafe.storm.guardian", str(int(signal.SIGTERM)), ""]
-        with (self.directory / "server.log").open("ab") as log:
+        with self._place.log(self.directory).open("ab") as log:
             self._guardian = subprocess.Popen(  # noqa: S603
-                [*guardian, str(self.directory), *command],
+                [*self._place.through, *guardian, str(self.directory), *self._place.command(command)],
                 cwd=self.directory,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -159,7 +171,7 @@ class PrivateRedis:
         """In a file, because a password does not belong on a command line."""
         settings = {
             "port": str(self.port),
-            "bind": "127.0.0.1",
+            "bind": self._place.host,
             "dir": str(self.directory),
             "pidfile": str(self._process_file),
             "save": '""',
@@ -176,7 +188,7 @@ class PrivateRedis:
         """Whether it serves: a server that is still loading its data says so instead."""
         login = f"AUTH {self._password}\r\n" if self._password else ""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1.0) as connection:
+            with socket.create_connection((self._place.host, self.port), 1.0) as connection:
                 connection.sendall(f"{login}PING\r\n".encode())
                 heard = b""
                 while b"+PONG" not in heard:
@@ -193,8 +205,9 @@ class PrivateRedis:
             if guardian is None:
                 return
             with contextlib.suppress(OSError, ValueError):
-                # The file's server is the guardian's child.
-                os.kill(int(self._process_file.read_text()), number)
+                # The file's server is the guardian's child; when it has ended, its number is free.
+                if guardian.poll() is None:
+                    os.kill(int(self._process_file.read_text()), number)
             try:
                 guardian.wait(STOP_TIMEOUT)
             except subprocess.TimeoutExpired:

@@ -20,15 +20,16 @@ from twicesafe.storm.aftermath import Aftermath
 from twicesafe.storm.census import Ending, Report, Told
 from twicesafe.storm.clients import IMPATIENT, Clients
 from twicesafe.storm.company import WORKERS, Company, reserved_port
-from twicesafe.storm.databases import Database, database, ledger_in, ledger_url
+from twicesafe.storm.databases import Database, called_in, ledger_in
 from twicesafe.storm.delivery import RELAYS, delivering
 from twicesafe.storm.delivery_plan import draw_deliveries
 from twicesafe.storm.fleet import preload
 from twicesafe.storm.ledger_downstream import Calls, DownstreamLedger
-from twicesafe.storm.plan import KINDS, PARALLEL_DUPLICATE, STEPWISE_KINDS, BlowKind, Intent, Plan, draw
+from twicesafe.storm.plan import KINDS, PARALLEL_DUPLICATE, STEPWISE_KINDS, BlowKind, Intent, Plan
 from twicesafe.storm.provider_plan import draw_faults
 from twicesafe.storm.proxy import FaultProxy
 from twicesafe.storm.settings import Settings, Standing
+from twicesafe.storm.weather import Weather
 
 SLOW_HANDLER: Final = IMPATIENT * 1.3
 """How long a slow handler takes: its client, an impatient one, has gone by then."""
@@ -50,19 +51,21 @@ class Outcome(NamedTuple):
     """One effect per intent, and where a provider was called no outcome that is still unknown."""
 
 
-async def run(settings: Settings, standing: Standing) -> Outcome:
+async def run(settings: Settings, standing: Standing, weather: Weather | None = None) -> Outcome:
     """Run the storm that `settings` describe. StormError or another TwicesafeError where it cannot be run.
 
     Whatever it started has ended when this returns or raises, cancelled or not.
     """
     check(settings)
+    around = Weather() if weather is None else weather
     began = time.monotonic()
-    plan = draw(settings.seed, settings.intents, stepwise=settings.stepwise, with_outbox=settings.with_outbox)
+    plan = around.plan(settings)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="twicesafe-storm-", ignore_cleanup_errors=True)))
         users = settings.servers + (WORKERS if settings.stepwise else 0) + (RELAYS if settings.with_outbox else 0)
-        base = await stack.enter_async_context(database(settings.store, folder, users))
-        ledger = await stack.enter_async_context(ledger_in(ledger_url(base)))
+        base = await stack.enter_async_context(around.database(settings, folder, users))
+        where = called_in(folder) if settings.keyed else base.ledger
+        ledger = await stack.enter_async_context(ledger_in(where))
         await ledger.create()
         store = None
         if not settings.naive:
@@ -79,14 +82,15 @@ async def run(settings: Settings, standing: Standing) -> Outcome:
             delivery = await stack.enter_async_context(
                 delivering(base.url, folder, log, settings.intents, naive=settings.naive)
             )
-        proxy = FaultProxy()
+        proxy = FaultProxy(heard=around.heard)
         company = Company(
             settings.servers,
             {
                 "store": base.url,
-                "ledger": ledger_url(base),
+                "ledger": where,
                 "naive": settings.naive,
                 "slow": SLOW_HANDLER.total_seconds(),
+                **around.told(),
             },
             log,
             proxy.struck,
@@ -98,7 +102,7 @@ async def run(settings: Settings, standing: Standing) -> Outcome:
         stack.push_async_callback(proxy.close)
         await company.start()
         await proxy.start(company.servers.pick)
-        storm = _Storm(plan, settings, base, company, proxy, standing)
+        storm = _Storm(plan, settings, base, company, proxy, standing, around)
         aftermath = None
         if provider is not None:
             aftermath = Aftermath(storm.name, ledger, provider, store, company)
@@ -157,6 +161,8 @@ def check(settings: Settings) -> None:
         raise ConfigurationError(
             "--operation resumable needs a store that keeps recovery points: sqlite, postgresql or mysql"
         )
+    if settings.keyed and (settings.stepwise or settings.with_outbox):
+        raise ConfigurationError("a keyed payment is one call: it has no steps, and no transaction for an event")
     if settings.with_outbox and settings.store.startswith("redis"):
         raise ConfigurationError("--with-outbox needs a store with transactions: sqlite, postgresql or mysql")
 
@@ -186,8 +192,16 @@ class _Storm:
     """The clients, the blows, and the rule between them: no intent begins before the blows that are to precede it."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, base: Database, company: Company, proxy: FaultProxy, standing: Standing
+        self,
+        plan: Plan,
+        settings: Settings,
+        base: Database,
+        company: Company,
+        proxy: FaultProxy,
+        standing: Standing,
+        weather: Weather,
     ) -> None:
+        self._weather = weather
         self._plan = plan
         self._settings = settings
         self._database = base
@@ -222,6 +236,7 @@ class _Storm:
                 for _ in range(self._settings.clients):
                     tasks.create_task(self._client(waiting, told))
             self._proxy.calm()
+            await self._weather.calmed([(one.account, self._clients.key(one)) for one in self._plan.intents])
             if aftermath is not None:
                 await aftermath.settled(self._standing)
             asked = [intent for intent in self._plan.intents if self._worth_asking(told[intent.number])]
@@ -257,7 +272,9 @@ class _Storm:
             async with self._moved:
                 await self._moved.wait_for(lambda: self._standing.done >= blow.after)  # noqa: B023 - awaited here
             await asyncio.sleep(blow.delay)
-            if blow.kind not in (BlowKind.DATABASE_RESTART, BlowKind.DATABASE_CRASH):
+            if blow.kind is BlowKind.SPELL:
+                await self._weather.befall(blow.victim, self._company)
+            elif blow.kind not in (BlowKind.DATABASE_RESTART, BlowKind.DATABASE_CRASH):
                 await self._company.kill(blow.kind, blow.victim)
             elif await self._database.restart(self._company, blow.kind is BlowKind.DATABASE_CRASH):
                 self._counts[blow.kind] += 1

@@ -12,7 +12,8 @@ class Settings:
     """What the command line says. `store` is `sqlite`, `postgresql`, `mysql`, `redis` or a URL of one.
 
     `stepwise`: a payment is an operation of several steps, with calls to a provider, which `provider_faults` breaks.
-    `with_outbox`: a payment tells a consumer of it.
+    `with_outbox`: a payment tells a consumer of it. `keyed`: it is one call under a derived key, as it always is on
+    Redis.
     """
 
     store: str
@@ -24,6 +25,7 @@ class Settings:
     stepwise: bool = False
     provider_faults: bool = False
     with_outbox: bool = False
+    keyed: bool = False
 
 
 @dataclass(slots=True)

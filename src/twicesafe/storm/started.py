@@ -5,12 +5,15 @@ The starter is storm/fleet.py; the lines that it gets are described there.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import threading
 from importlib import import_module
 from typing import Any
+
+from twicesafe.storm.errors import StormError
 
 
 def live(module: str, told: dict[str, Any], log: str, line: socket.socket) -> None:
@@ -20,7 +23,15 @@ def live(module: str, told: dict[str, Any], log: str, line: socket.socket) -> No
     with open(log, "ab") as complaints:  # noqa: PTH123 - a descriptor is wanted
         os.dup2(complaints.fileno(), 2)
     threading.Thread(target=_end_with_starter, args=(line,), daemon=True).start()
+    if "world" in told:
+        enter(told["world"])
     import_module(module).work(told)
+
+
+def enter(world: str) -> None:
+    """From now on this process's clock and disk are those of `world`, a file of chaos/world.py."""
+    if ctypes.CDLL(None).twicesafe_chaos_enter(os.fsencode(world)):
+        raise StormError(f"there is no world in {world}")
 
 
 def _end_with_starter(line: socket.socket) -> None:
