@@ -10,6 +10,11 @@ from tests.cli.running import twicesafe_within
 from twicesafe.once import Once
 from twicesafe.stores.memory import MemoryStore
 
+
+async def application(scope: object, receive: object, send: object) -> None:
+    """Of ASGI, for a doctor to look at."""
+
+
 ONCE = Once(MemoryStore(), scope="shop")
 LOOKING = {
     "keys list": ("keys", "list", "--store"),
@@ -19,6 +24,7 @@ LOOKING = {
     "outbox retry": ("outbox", "retry", "--parked", "--why", "typed in haste", "--store"),
     "reap": ("reap", "--once", "--store"),
     "worker": ("worker", "--app", "tests.cli.test_existing:ONCE", "--store"),
+    "doctor": ("doctor", "tests.cli.test_existing:application", "--store"),
     "gateway": ("gateway", "--upstream", "http://127.0.0.1:1", "--scope-public", "--store"),
 }
 

@@ -9,6 +9,7 @@ import sys
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
+from twicesafe.cli.existing import check_there
 from twicesafe.cli.terminal import DAMAGE, Console, typer
 from twicesafe.doctor import Circumstances, Finding, Severity, diagnose, load
 from twicesafe.errors import ConfigurationError
@@ -66,6 +67,8 @@ def doctor(
         longest=timedelta(seconds=longest),
         patience=timedelta(seconds=patience),
     )
+    if store:
+        check_there(store)
     stores = [open_async_store(store)] if store else []
     loaded = _loaded(app)
     found = diagnose(loaded, known, stores)
