@@ -127,6 +127,14 @@ def test_a_request_without_a_name_is_answered(visitor: Visitor, lane: str) -> No
     assert visitor.charges(lane) == []
 
 
+@pytest.mark.parametrize("cups", [b"false", b'"2"', b"1e400"])
+def test_an_order_of_something_else_is_refused(visitor: Visitor, cups: bytes) -> None:
+    """R15: what the document does not take as a number is none, and nothing is charged for it."""
+    body = b'{"cart": "8e03978e-40d5-43e8-bc93-6894a57f9324", "espresso": 1, "moka": %b}' % cups
+    assert visitor.send(visitor.request("safe", "key-1", body)).startswith(b"HTTP/1.1 422")
+    assert visitor.charges("safe") == []
+
+
 def test_a_held_payment_goes_on_when_it_is_let_go(visitor: Visitor) -> None:
     """R42: a payment at work waits for whoever checks the demo, and is made once, however often it is asked for."""
     visitor.arm("key-1", "hold")

@@ -12,6 +12,8 @@ from uuid import UUID
 import aiosqlite
 from aiosqlite import Connection
 from fastapi import Depends, FastAPI, Header, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from twicesafe.core.record import Instant
@@ -35,8 +37,9 @@ class Order(BaseModel):
     """What the page asks to be paid."""
 
     cart: UUID
-    espresso: Annotated[int, Field(ge=0, le=9)]
-    moka: Annotated[int, Field(ge=0, le=9)]
+    # Strictly: `false` is no number of cups.
+    espresso: Annotated[int, Field(ge=0, le=9, strict=True)]
+    moka: Annotated[int, Field(ge=0, le=9, strict=True)]
 
     @property
     def amount(self) -> int:
@@ -112,9 +115,27 @@ async def charge(db: Connection, order: Order, call: Call) -> Receipt:
     return Receipt(charge=number, amount=order.amount)
 
 
+async def refused(_: Request, error: Exception) -> JSONResponse:
+    """What is wrong with a request, without the request: not everything that JSON is parsed to can be written again."""
+    assert isinstance(error, RequestValidationError)
+    found = [{name: one[name] for name in ("type", "loc", "msg")} for one in error.errors()]
+    return JSONResponse({"detail": found}, 422)
+
+
+def service(lane: Lane, **more: Any) -> FastAPI:
+    """An application without its endpoint, which says what it answers to whom it refuses."""
+    return FastAPI(
+        title=f"Payments, {lane}",
+        openapi_url=lane.document,
+        responses=REFUSALS,
+        exception_handlers={RequestValidationError: refused},
+        **more,
+    )
+
+
 def naive(file: Path) -> FastAPI:
     """Charges whenever it is asked."""
-    app = FastAPI(title="Payments, naive", openapi_url=Lane.NAIVE.document, responses=REFUSALS)
+    app = service(Lane.NAIVE)
 
     async def connection() -> AsyncIterator[Connection]:
         async with aiosqlite.connect(file, isolation_level=None) as db:
@@ -141,7 +162,7 @@ def safe(file: Path, clock: Callable[[], Instant]) -> FastAPI:
         yield
         await store.aclose()
 
-    app = FastAPI(title="Payments, safe", openapi_url=Lane.SAFE.document, responses=REFUSALS, lifespan=lifespan)
+    app = service(Lane.SAFE, lifespan=lifespan)
     idempotency = Idempotency(app, store, scope=shopper)
 
     @app.post("/safe/charges", status_code=201)

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from twicesafe.core.claims import Claim
 from twicesafe.core.record import Effects, Instant, Micros, Ownership, Record, RecordState, StoredResponse
+from twicesafe.errors import StoreError
 from twicesafe.stores.packing import pack_headers, unpack_headers
 from twicesafe.stores.sql.rows import check_lasting, printable
 
@@ -95,8 +96,16 @@ def of_ends(now: Instant, counts_from: Instant, key_us: Micros, body_us: Micros)
 
 
 def to_record(item: Item) -> Record:
-    """The record that an item stands for."""
+    """The record that an item stands for. StoreError for a damaged one."""
+    try:
+        return _to_record(item)
+    except (LookupError, TypeError, ValueError, zlib.error) as error:
+        raise StoreError(
+            "a record in DynamoDB is damaged, or was written by a newer release: nothing runs under its key"
+        ) from error
 
+
+def _to_record(item: Item) -> Record:
     def text(name: str) -> str:
         found: str = item[name]["S"]
         return found

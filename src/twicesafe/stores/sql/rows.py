@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from twicesafe.core.claims import Claim
 from twicesafe.core.record import Effects, Micros, Record, RecordState, StoredResponse
+from twicesafe.errors import StoreError
 from twicesafe.stores.packing import pack_headers, unpack_headers
 from twicesafe.stores.steps import Row
 
@@ -20,7 +21,7 @@ WIDTH: Final = len(COLUMNS)
 
 
 def to_record(row: Row) -> Record | None:
-    """The record at the beginning of `row`, or None where its columns are NULL."""
+    """The record at the beginning of `row`, or None where its columns are NULL. StoreError for a damaged one."""
     digest = row[0]
     if digest is None:
         return None
@@ -29,14 +30,21 @@ def to_record(row: Row) -> Record | None:
         created_at, lease_until, key_until, body_until,
         status, headers, body, recovery_point, recovery_data, request,
     ) = row[1:WIDTH]  # fmt: skip
+    try:
+        declared, stands = Effects(effects), RecordState(state)
+    except ValueError:
+        raise StoreError(
+            f"the record {digest.hex()[:8]}... is {effects!r} and {state!r}, which this release does not know: it was "
+            "written by a newer one, or is damaged"
+        ) from None
     return Record(
         digest=digest,
         scope=scope,
         operation=operation,
         key_hint=key_hint,
         fingerprint=fingerprint,
-        effects=Effects(effects),
-        state=RecordState(state),
+        effects=declared,
+        state=stands,
         owner=owner,
         epoch=epoch,
         created_at=created_at,
