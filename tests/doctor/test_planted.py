@@ -301,6 +301,13 @@ def test_a_file_on_a_network(tmp_path: Path) -> None:
     assert file_system(tmp_path, tmp_path / "nowhere") == ""
 
 
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs"])
+def test_a_store_on_a_network(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R10: a store whose file is on such a file system is found, whoever opens it."""
+    monkeypatch.setattr("twicesafe.doctor.stores.file_system", lambda path: kind)
+    assert codes(shops.starlette_shop(tmp_path)) == codes(shops.flask_shop(tmp_path)) == ["sqlite-network"]
+
+
 def test_a_pool_smaller_than_what_runs(tmp_path: Path) -> None:
     """R23: transactional requests hold a connection each; with fewer than run at once they wait for one another."""
     store = AsyncpgStore("postgresql://app@127.0.0.1:1/shop", pool_size=5)
@@ -323,6 +330,12 @@ def test_looking_leaves_nothing(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "records.db")
     assert connection.execute("SELECT count(*) FROM twicesafe_records").fetchone() == (0,)
     connection.close()
+
+
+def test_each_finding_is_planted() -> None:
+    """R44: there is an application for each finding, and a test that names it."""
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    assert [code for code in CATALOGUE if f'"{code}"' not in tests] == []
 
 
 def test_findings_say_what_to_do() -> None:
