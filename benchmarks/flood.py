@@ -5,7 +5,7 @@ flood's callers send new keys as well, at a pace that the service can refuse. It
 for each store. Told are the median of the regular callers' times and their 99th percentile, who was refused, the
 records that the flood has left beside the bound that the limits set, and how much the process has grown.
 
-    python -m benchmarks.flood [STORE ...] [--rate 500] [--seconds 40] [--json]
+    python -m benchmarks.flood [STORE ...] [--rate 200] [--seconds 60] [--json]
 
 It measures one process that does both: what the flood takes of its processor is taken from everybody.
 """
@@ -37,12 +37,12 @@ from twicesafe.storm.postgresql import PrivatePostgreSQL
 
 CALLERS: Final = 10_000
 REGULAR: Final = 20
-PACE: Final = 5
+PACE: Final = 2
 """Requests a second of each regular caller."""
 WITHIN: Final = 10
 """Seconds of the limits' window: short, so that a run shows several."""
-LIMITS: Final = Limits(new_keys=100, new_keys_in_all=3_000, within=timedelta(seconds=WITHIN))
-WINDOW: Final = 5
+LIMITS: Final = Limits(new_keys=50, new_keys_in_all=1_000, within=timedelta(seconds=WITHIN))
+WINDOW: Final = 10
 """Seconds over which a percentile is taken."""
 QUIET: Final = 20
 """Seconds before the flood, and after it; those before begin once the regular callers are regular ones."""
@@ -237,8 +237,8 @@ def main() -> None:
     """From the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flood", description="10,000 callers with new keys.")
     parser.add_argument("stores", nargs="*", metavar="STORE", default=list(STORES))
-    parser.add_argument("--rate", type=float, default=500.0, help="requests of the flood in a second")
-    parser.add_argument("--seconds", type=float, default=40.0, help="how long it lasts")
+    parser.add_argument("--rate", type=float, default=200.0, help="requests of the flood in a second")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long it lasts")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     if unknown := set(chosen.stores) - set(STORES):
