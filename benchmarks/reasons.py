@@ -28,6 +28,12 @@ def why(verdict: Verdict, benchmarks: Mapping[str, Sequence[Row]]) -> str:
     if target.benchmark == "http":
         share = f"{target.case} beside the bare application's"
         return f"The floor, by hand, reaches {median(share, 'floor')} of the bare application."
+    if target.benchmark == "redis" and target.case.startswith("requests"):
+        alone = target.case.replace("requests", "claim and answer")
+        return (
+            f"Claim and answer alone, without a request around them: {median(alone, target.subject)} per s, and "
+            f"{median(alone, 'floor')} by hand."
+        )
     if "replay" in target.case and target.benchmark == "postgresql":
         waits = f"{target.case.rpartition(', ')[0]}: waits"
         return (
