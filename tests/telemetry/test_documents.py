@@ -184,6 +184,15 @@ def test_alerts_and_board_ask_for_what_there_is() -> None:
             assert {name.strip() for name in grouped.split(",")} <= labels, expression
 
 
+def test_loud_is_spelled_as_the_alerts_have_it() -> None:
+    """R44: what the exporter makes of a truth is what the rules and the board look for."""
+    spelled = set(re.findall(r'twicesafe_loud="(\w+)"', in_prometheus()))
+    wanted = {value for asked in expressions() for value in re.findall(r'twicesafe_loud=~"([^"]+)"', asked)}
+    assert len(spelled) == 2 and len(wanted) == 1
+    (pattern,) = wanted
+    assert [word for word in spelled if re.fullmatch(pattern, word)] == [word for word in spelled if word[0] in "tT"]
+
+
 def test_the_whole_board_shows_every_metric() -> None:
     """R44: valid JSON of Grafana's, panels side by side without overlap, and no metric that no panel shows."""
     shown = " ".join(expressions())

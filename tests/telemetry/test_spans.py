@@ -19,7 +19,7 @@ from tests.telemetry.recorded import Recorded
 from tests.telemetry.test_workers import Many, Receiver, add, relay, shop
 from twicesafe.core.policy import Policy
 from twicesafe.errors import RefusedError
-from twicesafe.observe import Observers, Work, around, log_events
+from twicesafe.observe import Event, Observers, Work, around, log_events
 from twicesafe.once import AsyncOnce, Once, current
 from twicesafe.opentelemetry import carried, context_of
 from twicesafe.outbox import AsyncOutbox, Message, Outbox, ce_headers
@@ -244,6 +244,15 @@ def test_resuming_under_asyncio_is_a_span(recorded: Recorded, shop: Path) -> Non
 
     assert asyncio.run(trial()) == 3
     assert [span.name for span in recorded.spans] == ["resume buy"] * 3
+
+
+def test_what_no_request_says_is_on_no_requests_span(recorded: Recorded) -> None:
+    """R44: a timer that notices a lost lease runs in some other request's context: that one's span is left alone."""
+    with recorded.tracers.get_tracer("server").start_as_current_span("POST /elsewhere"):
+        recorded(Event("lease.lost", "", "5f3c9a01", loud=True))
+    (span,) = recorded.spans
+    assert not span.events and not span.attributes
+    assert recorded.numbers("twicesafe.events", "twicesafe.event") == {"lease.lost": 1}
 
 
 def test_an_observer_cannot_harm_the_work_it_traces(caplog: pytest.LogCaptureFixture) -> None:
