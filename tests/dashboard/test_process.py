@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -47,8 +48,13 @@ def test_a_process_of_its_own_settles_what_another_left(tmp_path: Path) -> None:
             assert caller.post(f"{address}/ask", seen=caller.seen(), why="w") == (303, f"{address}?done=asked-not-done")
             assert shop.charge()[0] == 201
             assert "This dashboard is a process of its own" in overview and "Not counted here" in overview
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 0
+            # A page that is open ends with it, without a word.
+            events = Request(f"{caller.url}/events", headers={"cookie": caller.cookie})
+            with urlopen(events, timeout=PATIENCE) as stream:
+                assert stream.readline() == b"retry: 500\n"
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(PATIENCE) == 0
+            assert process.stderr.read() == ""
         finally:
             process.kill()
             process.communicate()

@@ -115,6 +115,10 @@ class Dashboard:
 
         await self._app(scope, receive, guarded)
 
+    def close(self) -> None:
+        """End its streams of events, so that a server that stops need not wait for them. In the server's loop."""
+        self._live.close()
+
     def _routes(self) -> list[Route]:
         shows = {
             "/": self._overview,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ class Live:
         self._looked_at = float("-inf")
         self._rest = 0.0
         self._streams = 0
+        self._closed = asyncio.Event()
 
     @property
     def full(self) -> bool:
@@ -59,6 +61,10 @@ class Live:
         await asyncio.to_thread(self._look.without, digest)
         self._looked_at = float("-inf")
 
+    def close(self) -> None:
+        """End all streams, in the loop that they are of."""
+        self._closed.set()
+
     async def stream(self) -> AsyncIterator[bytes]:
         """Server-sent events: that something has changed. What, the page itself says."""
         self._streams += 1
@@ -67,13 +73,14 @@ class Live:
             ends = monotonic() + STREAM
             before: object = None
             told = monotonic()
-            while monotonic() < ends:
+            while monotonic() < ends and not self._closed.is_set():
                 seen = await self._signature()
                 if seen != before or monotonic() - told >= EVERY:
                     # What came about between the page and its stream is told, too.
                     yield CHANGED
                     before, told = seen, monotonic()
-                await asyncio.sleep(FRESH)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closed.wait(), FRESH)
         finally:
             self._streams -= 1
 

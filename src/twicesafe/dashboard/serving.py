@@ -7,17 +7,18 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Final
 
 import uvicorn
 
+from twicesafe.dashboard.application import Dashboard
 from twicesafe.errors import ConfigurationError
 
-DRAIN = 2
-"""Seconds that a page may take when it ends. Streams of events last longer, and are cut off."""
+DRAIN: Final = 2
+"""Seconds that a page may take when it ends."""
 
 
-def serve(application: Any, host: str, port: int, say: Callable[[str], None]) -> bool:
+def serve(application: Dashboard, host: str, port: int, say: Callable[[str], None]) -> bool:
     """Serve until SIGTERM or SIGINT. Whether it could be started; `say` is given the address once it was."""
 
     class Server(uvicorn.Server):
@@ -29,6 +30,7 @@ def serve(application: Any, host: str, port: int, say: Callable[[str], None]) ->
             def stop() -> None:
                 self.force_exit = self.should_exit
                 self.should_exit = True
+                application.close()
 
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop)
