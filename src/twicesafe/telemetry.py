@@ -137,7 +137,8 @@ OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
         "keys.refused": "limited",
     }
 )
-"""Of a request under a key: each comes to one of these. A loud `outcome.unknown` is followed by `held`."""
+"""Of a request under a key: each comes to one of these, unless there is no store for it. A loud `outcome.unknown` is
+followed by `held`."""
 
 _SIMPLE: Final[Mapping[str, tuple[Metric, str, str]]] = MappingProxyType(
     {
