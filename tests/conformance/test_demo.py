@@ -14,6 +14,9 @@ from twicesafe.demo.faults import ArmedFaults
 from twicesafe.demo.scene import Scene
 from twicesafe.demo.stage import stage
 
+pytestmark = pytest.mark.timeout(600)
+"""Nobody waits for time to be up; a busy machine takes its time."""
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):

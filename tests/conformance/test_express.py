@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.gateway.running import express, free_port, gateway
 from twicesafe.conformance.findings import Verdict
 from twicesafe.conformance.limits import Limits
@@ -11,6 +13,8 @@ from twicesafe.conformance.run import check
 from twicesafe.conformance.target_file import from_toml
 from twicesafe.conformance.trials import chosen
 
+pytestmark = pytest.mark.timeout(600)
+"""Nobody waits for time to be up; a busy machine takes its time."""
 TARGET = """
 [request]
 url = "GATE/orders?what={{unique}}"

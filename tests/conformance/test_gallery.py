@@ -18,6 +18,8 @@ from twicesafe.conformance.limits import Limits
 from twicesafe.conformance.run import check
 from twicesafe.conformance.trials import ALL, chosen
 
+pytestmark = pytest.mark.timeout(600)
+"""Nobody waits for time to be up; a busy machine takes its time."""
 LIMITS: Final = Limits(seconds=600.0, trial=120.0, answer=60.0, beside=5.0, held=10.0, parallel=4)
 """No verdict waits for time to be up, but for that on a server that never lets go, which is asked for five leases."""
 AT_ONCE: Final = 8

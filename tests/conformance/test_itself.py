@@ -25,6 +25,8 @@ from twicesafe.stores.psycopg import AsyncPsycopgStore
 from twicesafe.stores.redis import AsyncRedisStore
 from twicesafe.stores.sqlite import AsyncSqliteStore
 
+pytestmark = pytest.mark.timeout(600)
+"""Nobody waits for time to be up; a busy machine takes its time."""
 LIMITS: Final = Limits(seconds=600.0, trial=120.0, answer=60.0, beside=5.0, parallel=4)
 """Nobody waits for time to be up."""
 CRASHES: Final = {"restart-after-answer", "crash-while-running"}

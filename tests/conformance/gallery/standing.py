@@ -5,12 +5,14 @@ As a program it is that one: `python -m tests.conformance.gallery.standing NAME 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from tests.conformance.gallery import faults_of_claims, faults_of_fingerprints, faults_of_keys, faults_of_records
 from tests.conformance.gallery.honest import Honest
 from tests.conformance.gallery.protected import BRIEF, on_file
-from twicesafe.storm.tied import tied
+from twicesafe.storm.tied import PR_SET_PDEATHSIG, tied
 
 PATIENCE: Final = 30.0
 """Seconds that a process may take to begin."""
@@ -120,7 +122,6 @@ class Mortal:
         self.control: int = self._listening.getsockname()[1]
         module, file = "tests.conformance.gallery.standing", folder / f"{name}.db"
         self._command = tied([sys.executable, "-m", module, name, str(self._serving.fileno()), str(file)])
-        self._process: subprocess.Popen[bytes] | None = None
         # It lasts as long as the process is to.
         self._thread = threading.Thread(target=self._restart_for_ever, daemon=True)
 
@@ -136,39 +137,71 @@ class Mortal:
         self._serving.close()
 
     def _restart_for_ever(self) -> None:
-        self._start()
-        while True:
-            try:
-                asking, _ = self._listening.accept()
-            except OSError:
-                break
-            with asking:
-                asking.recv(1024)
-                self._kill()
-                self._start()
-                asking.sendall(b"up")
-        self._kill()
-
-    def _start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command, cwd=Path(__file__).parents[3], stdin=subprocess.DEVNULL, pass_fds=[self._serving.fileno()]
-        )
-
-    def _kill(self) -> None:
-        assert self._process is not None, "it was started"
-        os.kill(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        keeper = subprocess.Popen(
+            self._command, cwd=Path(__file__).parents[3], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            pass_fds=[self._serving.fileno()],
+        )  # fmt: skip
+        with keeper as process:
+            assert process.stdin is not None and process.stdout is not None
+            while True:
+                try:
+                    asking, _ = self._listening.accept()
+                except OSError:
+                    return
+                with asking:
+                    asking.recv(1024)
+                    process.stdin.write(b"again\n")
+                    process.stdin.flush()
+                    asking.sendall(process.stdout.readline())
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Serve one, with its records in a file."""
-    name, inherited, file = arguments
-    served = MORTALS[name](Path(file))
+    """Keep one at work, with its records in a file: with each line that is read it dies, and another one lives.
 
+    What is imported is imported once; a process that was forked dies and forgets as any other.
+    """
+    name, inherited, file = arguments
+    listening = socket.socket(fileno=int(inherited))
+    life = _born(name, listening, file)
+    for _ in sys.stdin:
+        _kill(life)
+        life = _born(name, listening, file)
+        print("up", flush=True)
+    _kill(life)
+
+
+def _born(name: str, listening: socket.socket, file: str) -> int:
+    keeper = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    try:
+        _end_with(keeper)
+        _serve(MORTALS[name](Path(file)), listening)
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _end_with(keeper: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:
+            # It ended before there was a tie.
+            os._exit(1)
+
+
+def _kill(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def _serve(served: Served, listening: socket.socket) -> None:
     async def alone(scope: Scope, receive: Receive, send: Send) -> None:
         await (_lived([served], receive, send) if scope["type"] == "lifespan" else served(scope, receive, send))
 
-    uvicorn.Server(_config(alone)).run([socket.socket(fileno=int(inherited))])
+    uvicorn.Server(_config(alone)).run([listening])
 
 
 if __name__ == "__main__":
