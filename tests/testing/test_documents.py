@@ -38,7 +38,7 @@ def test_the_examples_pass(pytester: pytest.Pytester) -> None:
 def test_the_message_shown_is_the_message(pytester: pytest.Pytester) -> None:
     """R42: an unsafe endpoint fails with the words that the page shows."""
     (pytester.path / FAILS).write_text(files()[FAILS], encoding="utf-8")
-    ran = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    ran = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     ran.assert_outcomes(failed=1)
     message = re.search(r"^```text\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert message is not None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 APP = """
 import asyncio
 from tests.testing.shops import Shop
@@ -15,8 +17,11 @@ from tests.testing.shops import Shop
 
 @pytest.fixture
 def run(pytester: pytest.Pytester) -> pytest.Pytester:
-    """A folder for a user's tests."""
-    pytester.makeini("[pytest]\nfilterwarnings = error\naddopts = -p no:cacheprovider -p no:xdist -p no:sybil")
+    """A folder for a user's tests, which run in a process of their own: in this one, what they import and nobody had
+    before would be imported twice, and its errors would be of two kinds."""
+    pytester.makeini(
+        f"[pytest]\nfilterwarnings = error\naddopts = -p no:cacheprovider -p no:xdist -p no:sybil\npythonpath = {ROOT}"
+    )
     return pytester
 
 
@@ -41,7 +46,7 @@ def test_asynchronous(async_idempotent_client, assert_one_effect):
     asyncio.run(trial())
 """
     )
-    run.runpytest_inprocess().assert_outcomes(passed=2)
+    run.runpytest_subprocess().assert_outcomes(passed=2)
 
 
 def test_the_message_is_what_pytest_shows(run: pytest.Pytester) -> None:
@@ -58,7 +63,7 @@ def test_it(idempotent_client, assert_one_effect):
         client.twice("/charges", json={"cents": 500}, key="k-2")
 """
     )
-    ran = run.runpytest_inprocess()
+    ran = run.runpytest_subprocess()
     ran.assert_outcomes(failed=1)
     ran.stdout.fnmatch_lines(
         [
@@ -124,7 +129,7 @@ def test_clock(manual_clock):
     assert manual_clock() - before == 3_600_000_000
 """
     )
-    run.runpytest_inprocess().assert_outcomes(passed=5)
+    run.runpytest_subprocess().assert_outcomes(passed=5)
 
 
 def test_the_plugin_loads_nothing_that_is_not_asked_for() -> None:
