@@ -140,6 +140,11 @@ async def discard(message: Any) -> None:
     """A server that writes to nowhere."""
 
 
+async def taken(message: Any) -> None:
+    """The same, and it looks whether the request was taken at all: refusals are quick."""
+    assert message.get("status", 201) == 201, message
+
+
 def request(key: bytes, body: bytes) -> tuple[dict[str, Any], Any]:
     """A scope and a receive channel as a server makes them."""
     scope = {
@@ -186,6 +191,7 @@ async def fastest(app: Any, keys: Iterator[bytes], body: bytes, n: int) -> float
         while calls:
             await app(*calls.pop(), discard)
         found.append((time.process_time() - began) / BATCH)
+    await app(*request(next(keys), body), taken)
     return min(found)
 
 

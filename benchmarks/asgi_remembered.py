@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from os import urandom
 from typing import Any
 
-from benchmarks.asgi import Lean, application, discard, fresh_key, request
+from benchmarks.asgi import Lean, application, fresh_key, request, taken
 from benchmarks.measure import PACE, Row, Subject, interleaved, rows
 from benchmarks.statements import ANSWER, BODY, LINES, wish
 from twicesafe import Effects, Policy
@@ -46,7 +46,8 @@ def lean(count: int) -> Any:
 
 def protected(count: int) -> Any:
     """twicesafe with so many records."""
-    store, policy = MemoryStore(), Policy(effects=Effects.OPAQUE)
+    store = MemoryStore(records_at_most=10 * count, bytes_at_most=1 << 40)
+    policy = Policy(effects=Effects.OPAQUE)
     for _ in range(count):
         won = store.claim(wish(policy))
         assert type(won) is Claimed
@@ -84,7 +85,7 @@ def serve(told: Connection, make: Callable[[int], Any], keys: int) -> None:
             since = time.process_time()
             if number == count // 2:
                 gc.collect()
-            await app(scope, receive, discard)
+            await app(scope, receive, taken)
             waits.append(time.process_time() - since)
         return waits
 
