@@ -7,7 +7,7 @@ import pytest
 from tests.core.records import ANSWER, NOW, SECOND, standing_so
 from twicesafe.core.journal import CALL, DONE, LOST, OPEN, PHASE, REJECTED, UNSENT, Entry, Journal
 from twicesafe.core.lifecycle import Standing
-from twicesafe.core.record import Effects, Record
+from twicesafe.core.record import Effects, Record, StoredResponse
 from twicesafe.core.settling import Reopen, Settle, may_end, open_call, reopen, settle, steps_of, told
 from twicesafe.errors import ConfigurationError, DefinitionChangedError
 
@@ -107,3 +107,22 @@ def test_only_operations_that_take_steps_have_a_journal() -> None:
     found = steps_of(held(ending(OPEN)))
     assert found is not None
     assert found.entries == ending(OPEN).entries
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (StoredResponse(204, (), b"x"), "has no body"),
+        (StoredResponse(205, (), b"x"), "has no body"),
+        (StoredResponse(304, (), b"x"), "has no body"),
+        (StoredResponse(200, ((b"Content-Length", b"2"),), b"x"), "Content-Length"),
+        (StoredResponse(200, ((b"content-length", b"1"), (b"content-length", b"one")), b"x"), "Content-Length"),
+        (StoredResponse(101, (), b""), "between 200 and 599"),
+    ],
+)
+def test_nothing_is_settled_by_an_answer_that_no_server_can_send(answer: StoredResponse, why: str) -> None:
+    """R26: it stays unknown, and whoever gives such an answer is told; no retry would ever get one."""
+    with pytest.raises(ConfigurationError, match=why):
+        settle(held(), answer)
+    assert settle(held(), StoredResponse(204, (), b"")).response == StoredResponse(204, (), b"")
+    assert settle(held(), StoredResponse(304, ((b"content-length", b"7"),), b"")).response is not None

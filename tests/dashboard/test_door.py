@@ -114,6 +114,23 @@ def test_nothing_is_done_without_a_reason_or_about_another_claim(shop: Place, ca
     assert shop.store.audits(record.digest) == []
 
 
+def test_no_retry_gets_an_answer_that_cannot_be_sent(shop: Place, caller: Caller) -> None:
+    """R26: a 204 with a body is refused on its page and in no trail; one without is what every retry then gets."""
+    shop.unknown()
+    caller.sign_in()
+    record = shop.store.outstanding().records[0]
+    address = f"/records/{record.digest.hex()}"
+    caller.get(address)
+    fields = {"seen": caller.seen(), "why": "seen at the provider's", "status": "204"}
+    status, said = caller.post(f"{address}/settle", body="{}", **fields)
+    assert len(shop.store.outstanding().records) == 1
+    assert (status, "has no body" in said, shop.store.audits(record.digest)) == (409, True, [])
+    assert caller.post(f"{address}/settle", body="", **fields)[0] == 303
+    assert shop.charge() == (204, b"")
+    settled = shop.store.read(record.digest).record
+    assert settled is not None and settled.response is not None and settled.response.headers == ()
+
+
 def test_the_application_says_who_asks(tmp_path: Path) -> None:
     """R22, R26: mounted with the application's own sign-in, its names are the trail's, and strangers are out."""
 

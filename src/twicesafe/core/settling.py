@@ -6,11 +6,14 @@ what became of that is written into its journal, and it goes on behind it. Relea
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from twicesafe.core.journal import DONE, LOST, OPEN, UNSENT, Entry, Journal
 from twicesafe.core.record import Effects, Micros, Ownership, Record, StoredResponse
 from twicesafe.errors import ConfigurationError, DefinitionChangedError
+
+BODILESS: Final = (204, 205, 304)
+"""Statuses of answers that end with their head."""
 
 
 class Settle(NamedTuple):
@@ -67,9 +70,25 @@ def may_end(journal: Journal | None, *, done: bool) -> bool:
 
 
 def settle(record: Record, response: StoredResponse | None) -> Settle:
-    """As done with this answer, or with None as not done. It is kept for as long as the claim had meant to keep it."""
+    """As done with this answer, or with None as not done. It is kept for as long as the claim had meant to keep it.
+
+    ConfigurationError for an answer that no server can send: every retry would get it, and fail.
+    """
+    if response is not None:
+        _check_can_be_sent(response)
     retention = max(1, record.key_until - record.created_at)
     return Settle(record.ownership, response, retention, retention)
+
+
+def _check_can_be_sent(response: StoredResponse) -> None:
+    status, size = response.status, len(response.body or b"")
+    if not 200 <= status <= 599:
+        raise ConfigurationError(f"an answer's status is between 200 and 599, not {status}")
+    if size and status in BODILESS:
+        raise ConfigurationError(f"an answer with status {status} has no body")
+    for name, line in response.headers:
+        if name.lower() == b"content-length" and line != b"%d" % size and status != 304:
+            raise ConfigurationError(f"its Content-Length is not that of its body, which has {size} bytes")
 
 
 def reopen(record: Record, journal: Journal) -> Reopen:

@@ -227,7 +227,8 @@ def _response(form: Mapping[str, str]) -> StoredResponse:
     kind = form.get("type", "").strip()
     if not kind.isascii() or not kind.isprintable():
         raise RefusedError("A content type is printable ASCII.")
-    lines = [(b"content-length", b"%d" % len(body))]
+    # 204 says that there is none, and allows no line that says so again.
+    lines = [] if status == 204 else [(b"content-length", b"%d" % len(body))]
     if kind and body:
         lines.insert(0, (b"content-type", kind.encode("ascii")))
     return StoredResponse(status, tuple(lines), body)
