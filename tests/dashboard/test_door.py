@@ -270,3 +270,54 @@ def test_what_strangers_chose_is_shown_as_text(shop: Place, caller: Caller) -> N
     page = caller.get(f"/records/{digest.hex()}")[2]
     assert "&lt;b onclick=x&gt;\\u202e" in page
     assert "<b onclick" not in page and "\u202e" not in page
+
+
+def test_addresses_that_people_make_up_lead_nowhere(shop: Place, caller: Caller) -> None:
+    """R22: what can be no message's id is not found, as any other address that leads nowhere."""
+    caller.sign_in()
+    for address in ("/messages/", "/messages/%00", f"/messages/{'x' * 300}", "/messages/%F0%9F%98%80%0A"):
+        status, _, page = caller.get(address)
+        assert (status, "Not found" in page) == (404, True), address
+    caller.get("/records")
+    for address in ("/messages/%00/retry", f"/messages/{'x' * 300}/discard"):
+        assert caller.post(address, why="x")[0] == 404, address
+        caller.get("/records")
+
+
+def test_a_reason_says_something(shop: Place, caller: Caller) -> None:
+    """R26: what would leave nothing in the trail is no reason."""
+    shop.unknown()
+    caller.sign_in()
+    record = shop.store.outstanding().records[0]
+    address = f"/records/{record.digest.hex()}"
+    caller.get(address)
+    assert caller.post(f"{address}/release", seen=caller.seen(), why="\0 \0")[0] == 409
+    assert shop.store.audits(record.digest) == [] and len(shop.store.outstanding().records) == 1
+
+
+def test_who_gives_a_name_or_none(tmp_path: Path) -> None:
+    """R22: what is no name lets nobody in, such as a user object that has forgotten its name, or a bare True."""
+    given: list[Any] = []
+    with place(tmp_path, people=None, who=lambda request: given[0]) as shop:
+        shop.unknown()
+        for odd in (True, 7, b"ann", object(), ["ann"]):
+            given[:] = [odd]
+            status, headers, body = ask(shop.url + "/records")
+            assert (status, b"create_charge" in body) == (500, False)
+            assert "content-security-policy" in headers
+
+
+def test_names_are_as_the_trail_can_keep_them(tmp_path: Path) -> None:
+    """R26: whatever an application calls its people, it can be written down and shown."""
+    given = [""]
+    with place(tmp_path, people=None, who=lambda request: given[0]) as shop:
+        caller = Caller(shop.url)
+        for name, kept in (("an\0n", "an\\x00n"), ("a\udc80", "a\\udc80"), ("n" * 300, "n" * 255)):
+            given[:] = [name]
+            shop.unknown()
+            record = shop.store.outstanding().records[0]
+            address = f"/records/{record.digest.hex()}"
+            caller.get(address)
+            assert caller.post(f"{address}/release", seen=caller.seen(), why="x")[0] == 303
+            assert shop.store.audits(record.digest)[-1].who == kept
+            assert kept in caller.get(address)[2]

@@ -23,7 +23,7 @@ from twicesafe.dashboard.pages import ASSETS, asset, page
 from twicesafe.dashboard.people import LASTS, Attempts, People, Visit, Visits
 from twicesafe.dashboard.shown import Facts
 from twicesafe.dashboard.tally import Tally
-from twicesafe.errors import ConfigurationError, DefinitionChangedError, ScopeError, StoreError
+from twicesafe.errors import ConfigurationError, DefinitionChangedError, InvalidMessageError, ScopeError, StoreError
 from twicesafe.incoming import ASGIScope, Message, Receive
 from twicesafe.keyed import Send
 from twicesafe.stores.contract import Store
@@ -34,6 +34,8 @@ Handler = Callable[["Asked"], Awaitable[Response]]
 TITLES: Final = {401: "Sign in first", 403: "Refused", 404: "Not found", 503: "Out of reach"}
 
 COOKIE: Final = "twicesafe_dashboard"
+LONGEST_NAME: Final = 255
+"""Characters of what the trail calls somebody."""
 LARGEST_FORM: Final = 1_048_576
 
 HEADERS: Final[Mapping[str, str]] = {
@@ -150,7 +152,7 @@ class Dashboard:
             who = visit.name
             if self._who is not None:
                 found = self._who(request)
-                who = (await found if isawaitable(found) else found) or ""
+                who = _name(await found if isawaitable(found) else found)
             if not who:
                 return await self._unknown(request)
             form = await _form(request) if request.method == "POST" else {}
@@ -160,6 +162,9 @@ class Dashboard:
                 response = await handler(Asked(request, visit, who, form))
             except StoreError as error:
                 raise HTTPException(503, f"The store cannot be read: {error}") from None
+            except InvalidMessageError:
+                # Nothing has such an id.
+                raise HTTPException(404) from None
             if new and self._who is not None:
                 self._leave(response, request, visit)
             return response
@@ -351,6 +356,17 @@ def _notice(request: Request, status: int, title: str, text: str, back: str = ""
     shows = {"title": title, "text": text, "back": back, "off": off}
     html = page("notice", root=_root(request), who="", live=False, said=None, **shows)
     return Response(html, status, media_type="text/html")
+
+
+def _name(given: object) -> str:
+    """Who asks, as the trail can keep it; empty for nobody. ConfigurationError for what is no name."""
+    if not given:
+        return ""
+    if not isinstance(given, str):
+        raise ConfigurationError(
+            f"who gives a name, or None for whoever may not look, and not a {type(given).__name__}"
+        )
+    return given.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")[:LONGEST_NAME]
 
 
 def _root(request: Request) -> str:

@@ -185,12 +185,12 @@ class _Only:
 
 def reason(why: str) -> str:
     """A reason that may stand in the trail. RefusedError for none."""
-    told = " ".join(why.split())
+    told = " ".join(why.replace("\0", "").split())
     if not told:
         raise RefusedError("Say why: whoever reads the trail wants to know.")
     if len(told) > LONGEST_REASON:
         raise RefusedError(f"A reason has {LONGEST_REASON} characters at most.")
-    return told.encode("utf-8", "backslashreplace").decode().replace("\0", "")
+    return told.encode("utf-8", "backslashreplace").decode()
 
 
 def _seen(record: Record) -> str:
