@@ -56,6 +56,6 @@ class PostgresqlLedger:
         """As the storm knows them."""
         try:
             yield
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             where = without_password(self._url)
             raise StoreUnavailableError(f"the ledger cannot be kept in {where}: {error}") from error

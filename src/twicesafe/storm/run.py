@@ -42,6 +42,10 @@ FINAL_CLIENTS: Final = 40
 """How many ask at the same time then, at most: it is over sooner when nobody has to ask twice."""
 
 
+FINAL_ROUNDS: Final = 2
+"""Where reconcilers are: what is asked for while somebody works on it may become unknown, and is settled then."""
+
+
 class Outcome(NamedTuple):
     """The numbers, and what a reader should know of how they came about."""
 
@@ -237,14 +241,18 @@ class _Storm:
                     tasks.create_task(self._client(waiting, told))
             self._proxy.calm()
             await self._weather.calmed([(one.account, self._clients.key(one)) for one in self._plan.intents])
-            if aftermath is not None:
-                await aftermath.settled(self._standing)
             asked = [intent for intent in self._plan.intents if self._worth_asking(told[intent.number])]
-            self._standing.begin("final round", len(asked))
-            async with asyncio.TaskGroup() as tasks:
-                waiting = iter(asked)
-                for _ in range(min(self._settings.clients, FINAL_CLIENTS)):
-                    tasks.create_task(self._last_words(waiting, told))
+            for _ in range(FINAL_ROUNDS if aftermath is not None else 1):
+                if aftermath is not None:
+                    await aftermath.settled(self._standing)
+                self._standing.begin("final round", len(asked))
+                async with asyncio.TaskGroup() as tasks:
+                    waiting = iter(asked)
+                    for _ in range(min(self._settings.clients, FINAL_CLIENTS)):
+                        tasks.create_task(self._last_words(waiting, told))
+                asked = [intent for intent in asked if told[intent.number].ending is Ending.STUCK]
+                if not asked:
+                    break
         return [told[intent.number] for intent in self._plan.intents]
 
     def _worth_asking(self, told: Told) -> bool:

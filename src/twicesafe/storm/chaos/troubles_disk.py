@@ -21,7 +21,11 @@ ROWS: Final = 200
 """Of a transaction that is to need room: some pages of them."""
 BLOCK: Final = 40 << 20
 """Bytes that are to need room in a file: more than it has kept for itself."""
-_NO_SPACE: Final = re.compile(r"no space left|disk is full|disk full|table .* is full|err(no:|or) 28", re.IGNORECASE)
+_NO_SPACE: Final = re.compile(
+    r"no space left|disk is full|disk full|table .* is full|err(no:|or) 28|short write while writing to the AOF",
+    re.IGNORECASE,
+)
+"""In the words of PostgreSQL, MariaDB and Redis. Redis calls it short where a part of what it wrote did fit."""
 
 
 class Refusals(Protocol):

@@ -60,6 +60,9 @@ _BACK_WITHIN: Final = 60.0
 _PATIENCE: Final = 3.0
 """Seconds for one question whether it is."""
 _LOOK: Final = 0.1
+_ASKING: Final = 8
+"""Tasks that ask the store what time it is while its network is in trouble, each with pauses of so many seconds."""
+_PAUSE: Final = 0.02
 
 
 class LabWeather(Weather):
@@ -152,17 +155,23 @@ class LabWeather(Weather):
         now = self._spells[spell]
         met = [self.troubles[part.trouble] for part in now.parts]
         beside: list[asyncio.Task[None]] = []
+        asking: list[asyncio.Task[None]] = []
         async with AsyncExitStack() as stack:
             for part in sorted(now.parts, key=_turn):
                 trouble = self.troubles[part.trouble]
                 await trouble.begin(part)
                 stack.push_async_callback(trouble.end)
+            if LINKS.intersection(part.trouble for part in now.parts):
+                asking = [asyncio.create_task(self._keep_asking()) for _ in range(_ASKING)]
             await asyncio.sleep(now.seconds / 2)
             if now.kill:
                 beside.append(asyncio.create_task(company.servers.kill(spell)))
             if now.crash:
                 beside.append(asyncio.create_task(self._crash(company)))
             await asyncio.sleep(now.seconds / 2)
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
         # They may need what has just been mended.
         await asyncio.gather(*beside)
         await self._revive(company)
@@ -191,6 +200,14 @@ class LabWeather(Weather):
         if beside:
             base.ledger = base.url
         return relay
+
+    async def _keep_asking(self) -> None:
+        """So that something is on its way, whatever the storm has left to do."""
+        while True:
+            with suppress(StoreUnavailableError, TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    await self._store.now()
+            await asyncio.sleep(_PAUSE)
 
     async def _crash(self, company: Company) -> None:
         if await self._base.restart(company, not isinstance(self._base, SqliteFile)):
