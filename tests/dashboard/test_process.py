@@ -29,7 +29,7 @@ def test_a_process_of_its_own_settles_what_another_left(tmp_path: Path) -> None:
     """R26: served beside the application, it asks the application's reconcilers, and says what it cannot know."""
     with place(tmp_path) as shop:
         shop.unknown()
-        (tmp_path / "people").write_text(f"# who may look\nann:{PEOPLE['ann']}\n")
+        (tmp_path / "people").write_text(f"\ufeff# who may look\nann:{PEOPLE['ann']}\n", encoding="utf-8")
         (tmp_path / "work.py").write_text(FINDERS)
         options = ("--store", "sqlite:///shop.db", "--people", "people", "--listen", "127.0.0.1:0")
         process = subprocess.Popen(

@@ -105,7 +105,8 @@ def _announce(where: str) -> None:
 
 def _people(file: Path) -> dict[str, str]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        # Editors on Windows begin a file with a mark, which would be somebody's name.
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"--people {file}: {getattr(error, 'strerror', None) or 'is no text'}") from None
     found = {}

@@ -98,6 +98,7 @@ class Dashboard:
         self._people = People(people or {})
         self._visits = Visits(self._people, secret)
         self._attempts = Attempts()
+        self._door_keeper = asyncio.Lock()
         self._tally = tally
         self._secure = secure
         finders = {name: partial(self._found, finder) for name, finder in (reconcilers or {}).items()}
@@ -223,7 +224,8 @@ class Dashboard:
         visit, _ = self._visit(request)
         form = await _form(request)
         self._check_form(request, form, visit, "")
-        address = request.client.host if request.client else ""
+        # By a Unix socket nobody has an address: all are one.
+        address = request.client.host if request.client else "nowhere"
         wait = self._attempts.wait(address)
         if wait:
             text = f"Too many wrong passwords. The next one is looked at in {wait} s."
@@ -233,7 +235,10 @@ class Dashboard:
         # Counted before it is looked at, so that many at once are no way around.
         self._attempts.wrong(address)
         name = form.get("name", "").strip()
-        if not await run_in_threadpool(self._people.is_right, name, form.get("password", "")):
+        async with self._door_keeper:
+            # Who waits here holds none of the threads that the application has, however many try.
+            is_right = await run_in_threadpool(self._people.is_right, name, form.get("password", ""))
+        if not is_right:
             return self._show_door(request, visit, {"look": "bad", "text": "Name and password do not match."}, 403)
         self._attempts.right(address)
         response = RedirectResponse(f"{_root(request)}/", 303)
@@ -371,8 +376,9 @@ def _name(given: object) -> str:
 
 def _root(request: Request) -> str:
     """What addresses begin with where the dashboard is mounted."""
-    root: str = request.scope.get("root_path", "")
-    return quote(root.rstrip("/"))
+    root: str = request.scope.get("root_path", "").strip("/")
+    # With two slashes it would name another host.
+    return f"/{quote(root)}" if root else ""
 
 
 async def _asset(name: str, _: Request) -> Response:
@@ -391,7 +397,7 @@ def _digest(request: Request) -> bytes:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    came = b""
+    came = bytearray()
     async for piece in request.stream():
         came += piece
         if len(came) > LARGEST_FORM:

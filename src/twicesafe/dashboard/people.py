@@ -38,7 +38,14 @@ REMEMBERED: Final = 10_000
 COST: Final = (2**15, 8, 3)
 """Of scrypt: 32 MiB, and a few tenths of a second."""
 
-_FORM: Final = re.compile(r"scrypt\$(\d+)\$(\d+)\$(\d+)\$([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+)")
+MADE: Final = 64
+"""Bytes of a hash."""
+MOST: Final = 2**28
+"""Bytes that scrypt may take."""
+LONGEST: Final = 2**23
+"""Costs, all multiplied: ten times those of COST."""
+
+_FORM: Final = re.compile(r"scrypt\$(\d{1,9})\$(\d{1,9})\$(\d{1,9})\$([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+)")
 _NAME: Final = re.compile(r"[^\s:]{1,100}")
 
 
@@ -65,7 +72,7 @@ class People:
         for name, kept in people.items():
             if not _NAME.fullmatch(name):
                 raise ConfigurationError(f"a person's name has no spaces and no colons, and is not {name!r}")
-            if not _FORM.fullmatch(kept):
+            if not _is_kept(kept):
                 raise ConfigurationError(
                     f"what is kept of {name}'s password is not of hash_password(): `twicesafe dashboard --hash NAME` "
                     "makes it"
@@ -188,7 +195,23 @@ class Attempts:
 
 def _scrypt(password: str, salt: bytes, cost: tuple[int, int, int]) -> bytes:
     n, r, p = cost
-    return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=2**28, dklen=64)
+    return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=MOST, dklen=MADE)
+
+
+def _is_kept(text: str) -> bool:
+    """Whether it is what hash_password() makes, whole, and such as can be compared with."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return False
+    n, r, p = (int(found[place]) for place in (1, 2, 3))
+    try:
+        salt, made = (b64decode(found[place], validate=True) for place in (4, 5))
+    except ValueError:
+        return False
+    fits = r > 0 and p > 0 and 128 * r * (n + p + 2) <= MOST and n * r * p <= LONGEST
+    # As scrypt wants it.
+    power = n > 1 and n & (n - 1) == 0 and n.bit_length() <= 16 * r
+    return fits and power and len(salt) >= 8 and len(made) == MADE
 
 
 def _text(raw: bytes) -> str:
