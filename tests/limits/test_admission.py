@@ -123,6 +123,56 @@ def test_callers_are_remembered_in_a_fixed_space() -> None:
     assert (len(here), len(here._regular)) == (70, 20)
 
 
+def test_between_leaving_and_paying_there_is_no_room() -> None:
+    """R20: a place is paid for in the moment in which it is given back: no thread in between finds one more."""
+
+    class Guard:
+        """Lets others in as soon as it is left."""
+
+        then: Any = None
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None:
+            act, self.then = self.then, None
+            if act is not None:
+                act()
+
+    guard = Guard()
+    here = Admission(Limits(new_keys=1), guard)
+    place, other = here.place("a"), here.place("a")
+    assert not place.take(NOW)
+    waits: list[int] = []
+    guard.then = lambda: waits.append(other.take(NOW))
+    place.pay(NOW)
+    assert waits == [MINUTE]
+
+
+DAY = 24 * 60 * MINUTE
+
+
+def test_a_clock_that_was_set_back_takes_no_limit_away() -> None:
+    """R20, I12: a store that was a day ahead for a moment and is right again still limits, and refuses nobody longer
+    than a window."""
+    here = admission(new_keys=6, new_keys_in_all=100)
+    assert used(here, "a", NOW + DAY, 9) == 6
+    assert used(here, "a", NOW, 9) == 0
+    assert used(here, "a", NOW + MINUTE, 9) == 6
+    assert used(here, "a", NOW + MINUTE, 9) == 0
+    assert used(here, "b", NOW + MINUTE, 9) == 6
+    use(here, "c", NOW + MINUTE)
+    use(here, "c", NOW + 2 * MINUTE)
+    assert "c" in here._regular
+
+
+def test_a_late_answer_sets_nothing_back() -> None:
+    """R20, I12: answers that overtake one another by a store's whole timeout bring no key back."""
+    here = admission(new_keys=6)
+    assert used(here, "a", NOW + 30 * SECOND, 9) == 6
+    assert (used(here, "a", NOW, 9), here.now) == (0, NOW + 30 * SECOND)
+    assert used(here, "a", NOW + 40 * SECOND, 9) == 1
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3 * SECOND), st.booleans()), max_size=200),
     st.integers(1, 5),

@@ -29,6 +29,9 @@ from twicesafe.errors import StoreError
 
 REFUSED_NOTICE: Final = Notice("keys.refused")
 
+SET_BACK: Final[Micros] = 60 * ONE_SECOND
+"""An answer that says so much less than one before was not late: the clock was wrong before, or is now."""
+
 
 class _Bucket:
     """How far one limit is used up."""
@@ -50,6 +53,9 @@ class _Bucket:
         keys = self.keys
         if not keys:
             return 0
+        if self.unused_at > (now + self.within) * keys:
+            # No limit is used up for longer than its window: the clock was ahead when that was paid.
+            self.unused_at = (now + self.within) * keys
         ahead = max(self.unused_at - now * keys, 0) + (self.held + 1) * self.within - keys * self.within
         return max(0, -(-ahead // keys))
 
@@ -86,7 +92,7 @@ class Place:
         wait for it."""
         admission = self._admission
         with admission.guard:
-            admission.now = now = max(now, admission.now)
+            now = admission.tell(now)
             wait = max([bucket.wait(now) for bucket in self._buckets])
             if not wait:
                 for bucket in self._buckets:
@@ -97,16 +103,19 @@ class Place:
     def refuse(self, now: Instant) -> None:
         """It is not to be had at `now`. Whose own limit it is begins anew as a newcomer."""
         with self._admission.guard:
+            now = self._admission.tell(now)
             if self._caller.wait(now):
                 self._admission.demote(self.scope, self._caller, now)
 
     def pay(self, now: Instant) -> None:
         """The key was new at `now`."""
-        self.leave()
         admission = self._admission
         with admission.guard:
-            admission.now = max(now, admission.now)
+            admission.tell(now)
+            held, self._held = self._held, False
             for bucket in self._buckets:
+                # At once: between giving back and paying, others would find room that is not there.
+                bucket.held -= held
                 bucket.pay(now)
             admission.promote(self.scope, self._caller, now)
 
@@ -127,7 +136,7 @@ class Admission:
         self.limits = limits
         self.guard = guard
         self.now: Instant = 0
-        """The latest that the store has told."""
+        """The latest that the store has told, unless its clock was set back since."""
         every = limits.new_keys_in_all
         self._all = _Bucket(every, within)
         self._newcomers = _Bucket(None if every is None else every // 2, within)
@@ -139,6 +148,12 @@ class Admission:
     def __len__(self) -> int:
         """How many callers are remembered."""
         return len(self._new) + len(self._regular)
+
+    def tell(self, now: Instant) -> Instant:
+        """The store has said what time it is, 0 for nothing. Gives the time by which places are judged."""
+        if now > self.now or 0 < now < self.now - SET_BACK:
+            self.now = now
+        return self.now
 
     def place(self, scope: str) -> Place:
         """A place for a key of this caller's. It is not taken yet."""
@@ -157,7 +172,8 @@ class Admission:
 
     def promote(self, scope: str, caller: _Caller, now: Instant) -> None:
         """This caller has used a new key: a regular one, after a window of them."""
-        caller.good_since = caller.good_since or now
+        # Not since a time that is still to come, by a clock that was set back.
+        caller.good_since = min(caller.good_since or now, now)
         if now - caller.good_since >= self.limits.within_us and self._new.get(scope) is caller:
             del self._new[scope]
             self._remember(self._regular, scope, caller)
