@@ -35,7 +35,8 @@ class Relay:
         self._whole = asyncio.Event()
         self._whole.set()
         self.held = 0
-        """What was kept back, delayed or reset since the trouble began."""
+        """What was kept back or reset since it was cut."""
+        self._delayed = 0
         self._met = 0
 
     async def open(self) -> None:
@@ -53,7 +54,8 @@ class Relay:
 
     async def cut(self, how: How) -> None:
         """From now on."""
-        self._begin()
+        self.held = 0
+        self._met = len(self._lines)
         self._how = how
         self._whole.clear()
         if how is How.RESET:
@@ -69,17 +71,14 @@ class Relay:
 
     async def slow(self) -> None:
         """Let what passes pass late, both ways."""
-        self._begin()
+        self._delayed = 0
+        self._met = len(self._lines)
         self._late = LATE
 
     async def speed(self) -> Passed:
         """Let it pass as fast as before."""
         self._late = 0.0
-        return Passed(self.held, self._met)
-
-    def _begin(self) -> None:
-        self.held = 0
-        self._met = len(self._lines)
+        return Passed(self._delayed, self._met)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pair = asyncio.get_running_loop().create_task(self._carry(Line(reader, writer)))
@@ -115,7 +114,7 @@ class Relay:
                 self.held += bool(data)
                 await self._whole.wait()
             elif self._late:
-                self.held += bool(data)
+                self._delayed += bool(data)
                 await asyncio.sleep(self._late)
             if not data:
                 raise EOFError
