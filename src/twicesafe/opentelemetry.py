@@ -25,7 +25,18 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from twicesafe.core.message import Message
 from twicesafe.observe import Event, Work
-from twicesafe.telemetry import DURATION, METRICS, OTHER, OUTCOMES, REQUESTS, Attributes, Kind, Measuring, Metric
+from twicesafe.telemetry import (
+    DURATION,
+    METRICS,
+    OTHER,
+    OUTCOMES,
+    REQUESTS,
+    Attributes,
+    Kind,
+    Measuring,
+    Metric,
+    writable,
+)
 
 __all__ = ["Telemetry", "carried", "context_of"]
 
@@ -176,7 +187,7 @@ def _about(work: Work) -> dict[str, Any]:
 
 
 def _mark(span: Span, event: Event) -> None:
-    about: dict[str, Any] = {"twicesafe.operation": event.operation}
+    about: dict[str, Any] = {"twicesafe.operation": writable(event.operation)}
     if event.key_hint:
         about["twicesafe.key_hint"] = event.key_hint
     if event.number is not None:

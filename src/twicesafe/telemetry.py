@@ -240,8 +240,13 @@ class Measuring:
             if size >= self._most:
                 return OTHER
             self._sizes[attribute] = size + 1
-            known = self._known[attribute, value] = value[:LONGEST]
+            known = self._known[attribute, value] = writable(value)[:LONGEST]
         return known
+
+
+def writable(name: str) -> str:
+    """The name as it can be exported: for one that has no UTF-8, exporters would drop all numbers, or all spans."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
 LONGEST: Final = 100

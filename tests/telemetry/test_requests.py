@@ -17,6 +17,7 @@ from twicesafe.asgi import PUBLIC, IdempotencyMiddleware
 from twicesafe.blocking.dealings import Shared
 from twicesafe.core.policy import Policy
 from twicesafe.errors import AmbiguousWriteError, LeaseLostError, StoreUnavailableError
+from twicesafe.observe import Event
 from twicesafe.once import AsyncOnce
 from twicesafe.stores.memory import AsyncMemoryStore, MemoryStore
 from twicesafe.stores.sqlite import AsyncSqliteStore
@@ -276,6 +277,14 @@ def test_operations_that_strangers_name_are_soon_others() -> None:
         operations = {operation for operation, _ in found}
         assert operations == {"path/0", "path/1", "path/2", OTHER}
         assert sum(found.values()) == 10
+
+
+def test_a_name_that_nobody_can_write_down_spoils_nothing(recorded: Recorded) -> None:
+    """R44: exporters lose everything for one text without UTF-8; what is measured and traced has none."""
+    with recorded.tracers.get_tracer("tests").start_as_current_span("POST"):
+        recorded(Event("conflict", "caf\udce9", "", loud=False))
+    assert recorded.numbers("twicesafe.requests", "twicesafe.operation") == {"caf\\udce9": 1}
+    assert dict(recorded.spans[0].attributes or {})["twicesafe.operation"] == "caf\\udce9"
 
 
 async def _call(once: AsyncOnce, name: str) -> None:
