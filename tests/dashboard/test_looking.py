@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from twicesafe.dashboard.looking import LISTED, Look, Sight
 from twicesafe.dashboard.plots import duration, in_steps, over_time
 from twicesafe.dashboard.reading import Seen, messages
 from twicesafe.dashboard.tally import MINUTES, OPERATIONS, OTHERS, Kind
-from twicesafe.observe import Event
+from twicesafe.observe import Event, Work, around, counts, traces
+from twicesafe.once import Once
 from twicesafe.outbox import Outbox
 from twicesafe.outbox.operators import Messages
 from twicesafe.stores.memory import MemoryStore
@@ -146,6 +147,28 @@ def test_a_round_is_bounded_and_goes_on_where_it_was(tmp_path: Path, monkeypatch
         assert look.round().looked == 9
 
 
+def test_what_a_page_shows_does_not_grow_under_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R26: the first look at a large table is shown while it is under way, and each page draws one moment of it."""
+    monkeypatch.setattr(reading, "AT_A_TIME", 2)
+    monkeypatch.setattr(looking, "PAGES", 1)
+    with closing(open_store(f"sqlite:///{tmp_path}/shop.db")) as store:
+        store.apply_schema()
+        store.complete(claimed(store, 0), StoredResponse(201, (), b""), HOUR, HOUR)
+        for number in range(1, 5):
+            store.hold(claimed(store, number))
+        look = Look(store)
+        first = look.round()
+        before = (first.looked, first.signature(), len(first.listed(Standing.UNKNOWN)), sum(first.minutes()))
+        second = look.round()
+        assert (second.looked, len(second.listed(Standing.UNKNOWN))) == (4, 3)
+        assert before[0] == 2 and before[2:] == (1, 1)
+        assert (first.looked, first.signature(), len(first.listed(Standing.UNKNOWN)), sum(first.minutes())) == before
+        look.without(bytes([2]) * 32)
+        assert second.count(Standing.UNKNOWN) == 2
+        last = look.round()
+        assert (last.ended is not None, last.count(Standing.UNKNOWN), sum(last.minutes())) == (True, 3, 1)
+
+
 def test_a_store_without_sql_tells_what_is_outstanding() -> None:
     """R26: where records cannot be looked through, what waits for somebody is seen all the same."""
     store = MemoryStore()
@@ -223,6 +246,40 @@ def test_a_tally_counts_by_minute_and_forgets() -> None:
         tally(Event("mismatch", f"/made/up/{number}", "", loud=False))
     assert len(tally.operations()) <= OPERATIONS + 1
     assert sum(tally.numbers(Kind.MISMATCH)) == 3 * OPERATIONS
+
+
+def test_a_tally_stands_in_nobodys_way() -> None:
+    """R44: an observer behind it that counts or traces is told what it would be told alone."""
+
+    class Counting:
+        counts = True
+
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def __call__(self, event: Event) -> None:
+            self.told.append(event.name)
+
+        @contextmanager
+        def around(self, work: Work) -> Iterator[None]:
+            self.told.append(f"around {work.kind}")
+            yield
+
+    behind = Counting()
+    once = Once(MemoryStore(), scope="jobs", observer=Tally(also=behind))
+    for _ in range(2):
+        once.operation(key=lambda: "k-0123456789")(lambda: None)()
+    assert behind.told == ["completed", "replayed"]
+    with around(Tally(also=behind), Work("resume", "charge", "")):
+        assert behind.told[-1] == "around resume"
+    assert not counts(Tally()) and not traces(Tally())
+
+
+def test_names_of_a_tally_can_be_shown() -> None:
+    """R44: a name that has no UTF-8 is told as one that has."""
+    tally = Tally(also=lambda event: None)
+    tally(Event("conflict", "caf\udce9", "", loud=False))
+    assert tally.operations() == ["caf\\udce9"] and sum(tally.numbers(Kind.CONFLICT, "caf\\udce9")) == 1
 
 
 def test_a_life_is_told_in_its_order(tmp_path: Path) -> None:

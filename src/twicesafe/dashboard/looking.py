@@ -44,6 +44,12 @@ class Runs:
         self.minutes = array("L", bytes(MINUTES * array("L").itemsize))
         self.bins = array("L", bytes(BINS * array("L").itemsize))
 
+    def copy(self) -> Runs:
+        """The same numbers."""
+        same = Runs()
+        same.minutes, same.bins = self.minutes[:], self.bins[:]
+        return same
+
 
 class Latency(NamedTuple):
     """How long first runs took, in microseconds."""
@@ -66,6 +72,14 @@ class Sight:
         self.standings: Counter[tuple[str, Standing]] = Counter()
         self._runs: dict[str, Runs] = {}
         self._listed: dict[Standing, list[Seen]] = {one: [] for one in WAITING}
+
+    def so_far(self) -> Sight:
+        """The same, which further records are not added to: pages are drawn in other threads than it grows in."""
+        same = Sight(self.began)
+        same.looked, same.standings = self.looked, Counter(self.standings)
+        same._runs = {name: runs.copy() for name, runs in self._runs.items()}
+        same._listed = {standing: list(listed) for standing, listed in self._listed.items()}
+        return same
 
     def add(self, found: Iterable[Seen]) -> None:
         """These were seen, too."""
@@ -168,7 +182,7 @@ class Look:
             else:
                 self._under_way = sight
                 if self.sight is None or self.sight.ended is None:
-                    self.sight = sight
+                    self.sight = sight.so_far()
             return self.sight
 
     def without(self, digest: bytes) -> None:

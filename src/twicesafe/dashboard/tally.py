@@ -14,10 +14,11 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from threading import Lock
 from typing import Final, NamedTuple
 
-from twicesafe.observe import Event, Observer, log_events, tell
+from twicesafe.observe import Event, Observer, around, counts, log_events, tell, traces
 
 MINUTES: Final = 24 * 60
 """How far back it counts."""
@@ -72,6 +73,10 @@ class Tally:
 
     def __init__(self, also: Observer = log_events, *, clock: Callable[[], float] = time.time) -> None:
         self._also = also
+        # What `also` is for is told to it as if it stood alone.
+        self.counts = counts(also)
+        if traces(also):
+            self.around = partial(around, also)
         self._clock = clock
         self._guard = Lock()
         self._counts: dict[tuple[str, Kind], array[int]] = {}
@@ -87,10 +92,12 @@ class Tally:
         kind = KINDS.get(event.name)
         if kind is not None and event.operation_id is None:
             now = self._clock()
+            # What a page can show and an address can hold, whatever it was made of.
+            name = event.operation.encode("utf-8", "backslashreplace").decode()
             with self._guard:
                 self._to(int(now // 60))
-                self._counted(event.operation, kind)[self._minute % MINUTES] += 1
-                self._met.append(Met(now, event.name, event.operation, event.key_hint, event.loud))
+                self._counted(name, kind)[self._minute % MINUTES] += 1
+                self._met.append(Met(now, event.name, name, event.key_hint, event.loud))
                 self.total += 1
         tell(self._also, event)
 
