@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import time
 from contextlib import closing
@@ -287,3 +288,29 @@ def test_whoever_has_no_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("getpass.getuser", nobody)
     assert name_of("").startswith("uid ")
     assert name_of("ann") == "ann"
+
+
+def test_a_record_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    """R26: steps of another release, or an end in ten thousand years, are said so beside what else is outstanding."""
+    place = Place(f"sqlite:///{tmp_path}/shop.db")
+    with closing(open_store(place.url)) as store:
+        once = Once(store, scope="shop", policy=Policy(unknown_on_error=True), observer=lambda event: None)
+
+        @once.operation(key=lambda: "other-0123456789", name="refund")
+        def refund() -> None:
+            raise TimeoutError
+
+        with pytest.raises(TimeoutError):
+            refund()
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
+        connection.execute(
+            "UPDATE twicesafe_records SET effects = 'resumable', recovery_point = '9 done x', recovery_data = x'ff',"
+            " key_until = 400000000000000000 WHERE operation = 'charge'"
+        )
+    listed = {one["operation"]: one for one in place.keys("list", "--json").json}
+    assert set(listed) == {"charge", "refund"} and listed["charge"]["key_until"] == "never"
+    assert "cannot be read by this release" in listed["charge"]["step"]
+    assert place.keys("list").status == 0
+    shown = place.keys("show", KEY, "--scope", "shop")
+    assert shown.status == 0 and "cannot be read by this release" in shown.out
+    assert place.keys("release", KEY, "--scope", "shop", "--why", "x").status == 2

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -32,7 +32,7 @@ from twicesafe.core.record import Instant, Record, RecordState, StoredResponse
 from twicesafe.core.settling import Reopen, Settle, may_end, open_call, reopen, steps_of, told
 from twicesafe.core.settling import settle as settlement
 from twicesafe.core.values import AnyValues
-from twicesafe.errors import ConfigurationError, ValueNotKeptError
+from twicesafe.errors import ConfigurationError, DefinitionChangedError, ValueNotKeptError
 from twicesafe.stores.contract import AuditEntry
 from twicesafe.stores.urls import open_store
 
@@ -117,7 +117,8 @@ def show(
         raise ConfigurationError("nothing is known of this key: it was never used, or is forgotten")
     shown = {} if found.record is None else _shown(found.record, found.now)
     if found.record is not None:
-        shown["steps"] = [entry._asdict() | {"result": "..."} for entry in _journal(found.record).entries]
+        with suppress(DefinitionChangedError):
+            shown["steps"] = [entry._asdict() | {"result": "..."} for entry in _journal(found.record).entries]
     shown["audit"] = audit_of(trail)
     if as_json:
         sys.stdout.write(json.dumps(shown) + "\n")
@@ -305,7 +306,11 @@ def _unknown(records: Any, digest: bytes) -> Record:
 
 
 def _shown(record: Record, now: Instant) -> dict[str, Any]:
-    last = _journal(record).entries[-1:]
+    try:
+        last = [f"{one.kind} {one.name}: {one.standing}" for one in _journal(record).entries[-1:]]
+    except DefinitionChangedError as error:
+        # It stands beside others, which are to be seen.
+        last = [str(error)]
     return {
         "digest": record.digest.hex(),
         "operation": record.operation,
@@ -315,7 +320,7 @@ def _shown(record: Record, now: Instant) -> dict[str, Any]:
         "effects": str(record.effects),
         "attempts": record.epoch,
         "status": "" if record.response is None else record.response.status,
-        "step": f"{last[0].kind} {last[0].name}: {last[0].standing}" if last else "",
+        "step": last[0] if last else "",
         "created": time_of(record.created_at),
         "lease_until": time_of(record.lease_until),
         "key_until": time_of(record.key_until),

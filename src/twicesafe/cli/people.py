@@ -38,7 +38,11 @@ def as_text(argument: str) -> str:
 
 def time_of(instant: Instant) -> str:
     """An instant of a store's."""
-    return datetime.fromtimestamp(instant / 1_000_000, UTC).isoformat(timespec="seconds")
+    try:
+        return datetime.fromtimestamp(instant / 1_000_000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        # Kept for thousands of years.
+        return "never"
 
 
 def table_out(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
