@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +29,7 @@ class Factory:
 
 def broken() -> Any:
     raise ValueError("no such setting")
+
+
+def leaves() -> Any:
+    sys.exit(0)

@@ -61,6 +61,7 @@ def test_another_store(tmp_path: Path) -> None:
         (("tests.doctor.nowhere:app",), "no module"),
         ((f"{HERE}:NOTHING",), "which no server can serve"),
         ((f"{HERE}:broken()",), "no such setting"),
+        ((f"{HERE}:leaves()",), "cannot be imported: SystemExit"),
         ((f"{HERE}:honest()", "--store", "nowhere:"), "a store's address begins with"),
         ((f"{HERE}:honest()", "--horizon", "0"), "horizon"),
     ],

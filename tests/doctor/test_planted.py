@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sqlite3
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,6 +175,18 @@ def test_a_layer_that_takes_the_body(shop: Any, around: Any, tmp_path: Path) -> 
 def test_a_layer_that_lets_nobody_through_is_not_judged(tmp_path: Path) -> None:
     """R22: what refuses a request that was made up takes no body from anybody."""
     assert codes(shops.starlette_shop(tmp_path, around=[Middleware(Closed)])) == []
+
+
+class Leaver(Authentication):
+    """Ends the process where it lacks something."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        sys.exit(0)
+
+
+def test_a_layer_that_ends_the_process_ends_no_look(tmp_path: Path) -> None:
+    """R44: what exits while it is tried is not judged, and nothing is said to be well because of it."""
+    assert codes(shops.starlette_shop(tmp_path, around=[Middleware(Leaver)])) == []
 
 
 @tenacity.retry(stop=tenacity.stop_after_attempt(3))

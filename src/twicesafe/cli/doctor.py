@@ -85,7 +85,8 @@ def _loaded(name: str) -> Any:
         found = load(name)
     except ConfigurationError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # One that exits, with 0 say, would have this process say that nothing was found.
         raise ConfigurationError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise ConfigurationError(f"{name} is a {type(found).__name__}, which no server can serve")

@@ -45,7 +45,7 @@ def spoofed(guard: Guard) -> str:
     for header in _headers_named(guard.scope):
         try:
             given = _asked(guard, header)
-        except Exception:  # noqa: BLE001 - it wants more than there is: a database, a session, a real request
+        except (Exception, SystemExit):  # noqa: BLE001 - it wants more than there is: a database, a session, a real request
             given = None
         if isinstance(given, str) and PLANTED in given:
             return header

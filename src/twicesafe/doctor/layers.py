@@ -127,7 +127,7 @@ def _through_asgi(layer: Layer) -> bytes | None:
 
     try:
         asyncio.run(run())
-    except Exception:  # noqa: BLE001 - a layer that cannot be tried by itself is not judged
+    except (Exception, SystemExit):  # noqa: BLE001 - a layer that cannot be tried by itself is not judged
         return inner.received or None
     return inner.received
 
@@ -145,7 +145,7 @@ def _through_wsgi(layer: Layer) -> bytes | None:
     try:
         for _ in layer.around(inner.wsgi)(environ, lambda *_: lambda _: None):
             pass
-    except Exception:  # noqa: BLE001 - a layer that cannot be tried by itself is not judged
+    except (Exception, SystemExit):  # noqa: BLE001 - a layer that cannot be tried by itself is not judged
         return inner.received or None
     return inner.received
 
