@@ -195,6 +195,10 @@ class Dealings(Exchanging):
             await self._over()
             return None
         except BaseException:
+            # Nothing is known of the store any more but the claim's lease. What the exchange holds, such as a place
+            # within limits, is given back now, and not when the garbage collector comes by.
+            generator.close()
+            self._exchange = None
             await self.close()
             raise
 

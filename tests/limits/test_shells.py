@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,9 @@ from tests.shells.probe import Probe, post
 from tests.shells.rig import Rig
 from tests.shells.test_lookup import OverAsgi, OverWsgi
 from twicesafe import PUBLIC, Effects, Limits, Policy
+from twicesafe.asgi import IdempotencyMiddleware
+from twicesafe.core.claims import Claim, Claimed, Existing
+from twicesafe.stores.memory import AsyncMemoryStore
 from twicesafe.stores.sqlite import AsyncSqliteStore
 
 TWO = Policy(limits=Limits(new_keys=2))
@@ -111,6 +115,34 @@ def test_a_crowd_at_once_is_no_way_around() -> None:
     effects, statuses = asyncio.run(crowd())
     assert effects == 5
     assert (statuses.count(201), statuses.count(429)) == (5, 95)
+
+
+class Cut(AsyncMemoryStore):
+    """A store whose claims end as no store's may, as long as `ends` says so."""
+
+    ends: BaseException | None = None
+
+    async def claim(self, claim: Claim) -> Claimed | Existing:
+        if self.ends is not None:
+            raise self.ends
+        return await super().claim(claim)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), RuntimeError("no store's error")], ids=repr)
+def test_a_claim_that_is_cut_off_gives_back_its_place(error: BaseException) -> None:
+    """R12, R20: at once, and not when the garbage collector comes by: whoever comes next finds room."""
+    store = Cut()
+    safe = IdempotencyMiddleware(Probe(), store, scope=PUBLIC, policy=TWO)
+    gc.disable()
+    try:
+        store.ends = error
+        for number in range(5):
+            with pytest.raises(type(error)):
+                asyncio.run(post(safe, key=key(number)))
+        store.ends = None
+        assert asyncio.run(post(safe, key=key(9))).status == 201
+    finally:
+        gc.enable()
 
 
 def test_threads_do_not_get_around_it() -> None:
