@@ -36,11 +36,13 @@ async def ask(
     cookie: str = "",
     root: str = "",
     client: tuple[str, int] | None = None,
+    host: bytes = b"ops.example",
 ) -> tuple[int, dict[str, str], str]:
     """One request as a server hands it over; a form where there is a body. Status, headers, body."""
     scope = {
         "type": "http", "method": "POST" if body else "GET", "path": root + path, "root_path": root,
-        "scheme": "http", "query_string": b"", "headers": [(b"cookie", cookie.encode())], "client": client,
+        "scheme": "http", "query_string": b"", "client": client,
+        "headers": [(b"host", host), (b"cookie", cookie.encode())],
     }  # fmt: skip
     came: list[Any] = []
 
@@ -104,6 +106,23 @@ def test_it_leads_to_no_other_host(dashboard: Dashboard, root: str, door: str) -
     """R22: whatever it is mounted under, a stranger is led to the sign-in of this host, and to no other."""
     status, headers, _ = asyncio.run(ask(dashboard, "/", root=root))
     assert (status, headers["location"]) == (303, door)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        (b"127.0.0.1:8090", "twicesafe_dashboard_8090"),
+        (b"[::1]:8091", "twicesafe_dashboard_8091"),
+        (b"[::1]", "twicesafe_dashboard"),
+        (b"ops.example", "twicesafe_dashboard"),
+        (b"ops.example:; x=1", "twicesafe_dashboard"),
+        (b"ops.example:" + b"9" * 9, "twicesafe_dashboard"),
+    ],
+)
+def test_dashboards_on_one_host_keep_their_visits_apart(dashboard: Dashboard, host: bytes, name: str) -> None:
+    """R22: signing in to one on another port ends no visit here: browsers send cookies to all ports of a host."""
+    _, headers, _ = asyncio.run(ask(dashboard, host=host))
+    assert headers["set-cookie"].partition("=")[0] == name
 
 
 def test_what_could_never_be_compared_is_refused_at_the_start() -> None:

@@ -182,12 +182,12 @@ class Dashboard:
         return RedirectResponse(f"{_root(request)}/sign-in", 303)
 
     def _visit(self, request: Request) -> tuple[Visit, bool]:
-        found = self._visits.read(request.cookies.get(COOKIE, ""))
+        found = self._visits.read(request.cookies.get(_cookie(request), ""))
         return (self._visits.begin(), True) if found is None else (found, False)
 
     def _leave(self, response: Response, request: Request, visit: Visit) -> None:
         response.set_cookie(
-            COOKIE,
+            _cookie(request),
             self._visits.cookie(visit),
             max_age=LASTS,
             path=_root(request) or "/",
@@ -248,7 +248,7 @@ class Dashboard:
     async def _sign_out(self, asked: Asked) -> Response:
         self._visits.end(asked.visit)
         response = RedirectResponse(f"{asked.root}/sign-in", 303)
-        response.delete_cookie(COOKIE, path=asked.root or "/", httponly=True, samesite="strict")
+        response.delete_cookie(_cookie(asked.request), path=asked.root or "/", httponly=True, samesite="strict")
         return response
 
     # --- what is shown ------------------------------------------------------------------------------------------------
@@ -372,6 +372,12 @@ def _name(given: object) -> str:
             f"who gives a name, or None for whoever may not look, and not a {type(given).__name__}"
         )
     return given.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")[:LONGEST_NAME]
+
+
+def _cookie(request: Request) -> str:
+    """The cookie's name. Cookies know no ports: two dashboards on one host would end each other's visits."""
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() and len(port) <= 5 else COOKIE
 
 
 def _root(request: Request) -> str:
