@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from twicesafe.dashboard import shown
+from twicesafe.dashboard.asked import cookie_name, name_given, root_of
 from twicesafe.dashboard.desk import Desk, Finder, RefusedError
 from twicesafe.dashboard.live import Live
 from twicesafe.dashboard.pages import ASSETS, asset, page
@@ -33,9 +34,6 @@ Handler = Callable[["Asked"], Awaitable[Response]]
 
 TITLES: Final = {401: "Sign in first", 403: "Refused", 404: "Not found", 503: "Out of reach"}
 
-COOKIE: Final = "twicesafe_dashboard"
-LONGEST_NAME: Final = 255
-"""Characters of what the trail calls somebody."""
 LARGEST_FORM: Final = 1_048_576
 
 HEADERS: Final[Mapping[str, str]] = {
@@ -62,7 +60,7 @@ class Asked:
         self.visit = visit
         self.who = who
         self.form = form
-        self.root = _root(request)
+        self.root = root_of(request.scope)
         self.query = request.query_params
 
 
@@ -153,7 +151,7 @@ class Dashboard:
             who = visit.name
             if self._who is not None:
                 found = self._who(request)
-                who = _name(await found if isawaitable(found) else found)
+                who = name_given(await found if isawaitable(found) else found)
             if not who:
                 return await self._unknown(request)
             form = await _form(request) if request.method == "POST" else {}
@@ -179,18 +177,18 @@ class Dashboard:
             return _notice(request, 403, "The dashboard is off", "Nobody may look yet.", off=True)
         if request.url.path.endswith("/events"):
             raise HTTPException(401, "Sign in first.")
-        return RedirectResponse(f"{_root(request)}/sign-in", 303)
+        return RedirectResponse(f"{root_of(request.scope)}/sign-in", 303)
 
     def _visit(self, request: Request) -> tuple[Visit, bool]:
-        found = self._visits.read(request.cookies.get(_cookie(request), ""))
+        found = self._visits.read(request.cookies.get(cookie_name(request.headers.get("host", "")), ""))
         return (self._visits.begin(), True) if found is None else (found, False)
 
     def _leave(self, response: Response, request: Request, visit: Visit) -> None:
         response.set_cookie(
-            _cookie(request),
+            cookie_name(request.headers.get("host", "")),
             self._visits.cookie(visit),
             max_age=LASTS,
-            path=_root(request) or "/",
+            path=root_of(request.scope) or "/",
             secure=self._secure or request.url.scheme == "https",
             httponly=True,
             samesite="strict",
@@ -207,12 +205,17 @@ class Dashboard:
             return await self._unknown(request)
         visit, _ = self._visit(request)
         if visit.name:
-            return RedirectResponse(f"{_root(request)}/", 303)
+            return RedirectResponse(f"{root_of(request.scope)}/", 303)
         return self._show_door(request, visit, None)
 
     def _show_door(self, request: Request, visit: Visit, said: Mapping[str, str] | None, status: int = 200) -> Response:
         html = page(
-            "sign_in", root=_root(request), proof=self._visits.form_proof(visit, ""), who="", live=False, said=said
+            "sign_in",
+            root=root_of(request.scope),
+            proof=self._visits.form_proof(visit, ""),
+            who="",
+            live=False,
+            said=said,
         )
         response = Response(html, status, media_type="text/html")
         self._leave(response, request, visit)
@@ -241,14 +244,16 @@ class Dashboard:
         if not is_right:
             return self._show_door(request, visit, {"look": "bad", "text": "Name and password do not match."}, 403)
         self._attempts.right(address)
-        response = RedirectResponse(f"{_root(request)}/", 303)
+        response = RedirectResponse(f"{root_of(request.scope)}/", 303)
         self._leave(response, request, self._visits.begin(name))
         return response
 
     async def _sign_out(self, asked: Asked) -> Response:
         self._visits.end(asked.visit)
         response = RedirectResponse(f"{asked.root}/sign-in", 303)
-        response.delete_cookie(_cookie(asked.request), path=asked.root or "/", httponly=True, samesite="strict")
+        response.delete_cookie(
+            cookie_name(asked.request.headers.get("host", "")), path=asked.root or "/", httponly=True, samesite="strict"
+        )
         return response
 
     # --- what is shown ------------------------------------------------------------------------------------------------
@@ -354,37 +359,13 @@ class Dashboard:
         assert isinstance(error, HTTPException)
         title = TITLES.get(error.status_code, "That did not work")
         text = "There is nothing at this address." if error.detail == "Not Found" else error.detail
-        return _notice(request, error.status_code, title, text, f"{_root(request)}/")
+        return _notice(request, error.status_code, title, text, f"{root_of(request.scope)}/")
 
 
 def _notice(request: Request, status: int, title: str, text: str, back: str = "", *, off: bool = False) -> Response:
     shows = {"title": title, "text": text, "back": back, "off": off}
-    html = page("notice", root=_root(request), who="", live=False, said=None, **shows)
+    html = page("notice", root=root_of(request.scope), who="", live=False, said=None, **shows)
     return Response(html, status, media_type="text/html")
-
-
-def _name(given: object) -> str:
-    """Who asks, as the trail can keep it; empty for nobody. ConfigurationError for what is no name."""
-    if not given:
-        return ""
-    if not isinstance(given, str):
-        raise ConfigurationError(
-            f"who gives a name, or None for whoever may not look, and not a {type(given).__name__}"
-        )
-    return given.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")[:LONGEST_NAME]
-
-
-def _cookie(request: Request) -> str:
-    """The cookie's name. Cookies know no ports: two dashboards on one host would end each other's visits."""
-    port = request.headers.get("host", "").rpartition(":")[2]
-    return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() and len(port) <= 5 else COOKIE
-
-
-def _root(request: Request) -> str:
-    """What addresses begin with where the dashboard is mounted."""
-    root: str = request.scope.get("root_path", "").strip("/")
-    # With two slashes it would name another host.
-    return f"/{quote(root)}" if root else ""
 
 
 async def _asset(name: str, _: Request) -> Response:
