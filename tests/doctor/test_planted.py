@@ -237,7 +237,7 @@ def litestar_shop(store: Any) -> Any:
     async def charge() -> str:
         return "charged"
 
-    return litestar.Litestar([charge], plugins=[safe])
+    return litestar.Litestar([charge], plugins=[safe], logging_config=None)
 
 
 def quart_shop(store: Any) -> Any:

@@ -73,7 +73,7 @@ def in_litestar(ledger: list[int]) -> Iterator[Ask]:
         ledger.append(1)
         return "done"
 
-    with LitestarClient(Litestar([work], plugins=[safe])) as client:
+    with LitestarClient(Litestar([work], plugins=[safe], logging_config=None)) as client:
         yield lambda key: client.post("/work", headers={"Idempotency-Key": key}).status_code
 
 

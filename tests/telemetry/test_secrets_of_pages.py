@@ -108,7 +108,7 @@ def litestar(searched: Searched) -> Any:
     async def charge(request: LitestarRequest) -> str:
         return _answered(await request.body())
 
-    return Litestar([charge], plugins=[safe], openapi_config=None)
+    return Litestar([charge], plugins=[safe], openapi_config=None, logging_config=None)
 
 
 def _answered(body: bytes) -> str:
