@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -86,6 +87,46 @@ def test_who_lost_the_claim_while_asking_sends_nothing(shop: Shop, monkeypatch: 
     with pytest.raises(LeaseLostError):
         buy(shop.another())(K, 100)
     assert provider.charges == 2
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["a rival was quicker", "its own"])
+def test_what_a_late_owners_phase_meets_is_no_outcome(shop: Shop, *, lost: bool) -> None:
+    """I3, I10: a rival inserted the one row there may be; the late run learns that it lost, not that there is one."""
+    with closing(sqlite3.connect(shop.file)) as connection:
+        connection.execute("CREATE UNIQUE INDEX one_of_each ON steps (step)")
+        connection.commit()
+    late = [True]
+
+    def insert(connection: sqlite3.Connection, step: str) -> None:
+        connection.execute("INSERT INTO steps VALUES (?)", (step,))
+
+    def op() -> str:
+        at = current()
+        at.phase("first", insert, "first")
+        if late.pop() if late else False:
+            if lost:
+                lease_over(shop)
+                assert operation(shop.another())() == "paid"
+            else:
+                insert_outside(shop, "second")
+        at.phase("second", insert, "second")
+        return "paid"
+
+    def operation(once: Any) -> Any:
+        return once.operation(key=lambda: K, effects="resumable", name="pays")(op)
+
+    with pytest.raises(LeaseLostError if lost else sqlite3.IntegrityError):
+        operation(shop.another())()
+    assert shop.rows() == ["first", "second"]
+    if lost:
+        assert operation(shop.another())() == "paid"
+
+
+def insert_outside(shop: Shop, step: str) -> None:
+    """Somebody who has nothing to do with the operation."""
+    with closing(sqlite3.connect(shop.file)) as connection:
+        connection.execute("INSERT INTO steps VALUES (?)", (step,))
+        connection.commit()
 
 
 def test_not_sent_this_time_is_not_never_sent(shop: Shop) -> None:

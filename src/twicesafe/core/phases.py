@@ -161,7 +161,10 @@ class Progress:
 
 
 def phase(progress: Progress, name: str) -> Phases:
-    """Run a phase, or give what it gave. Whatever its function raises passes through, with nothing committed."""
+    """Run a phase, or give what it gave. Whatever its function raises passes through, with nothing committed.
+
+    Unless the operation is somebody else's by then: what the function met may be what they did, and is no outcome.
+    """
     entry = progress.take(name, PHASE)
     if entry is not None:
         return Taken(entry.result)
@@ -169,7 +172,11 @@ def phase(progress: Progress, name: str) -> Phases:
     try:
         for _ in range(ROUNDS):
             yield BeginPhase()
-            result, value = yield RunPhase()
+            try:
+                result, value = yield RunPhase()
+            except Exception as error:
+                yield from _check_own(progress, error)
+                raise
             entry = Entry(name, PHASE, DONE, result)
             if (yield from _committed(progress, progress.journal.move(entry))):
                 progress.journal.add(entry)
@@ -182,6 +189,17 @@ def phase(progress: Progress, name: str) -> Phases:
         raise
     finally:
         progress.busy = None
+
+
+def _check_own(progress: Progress, error: Exception) -> Generator[PhaseStep, Any, None]:
+    """LeaseLostError where the claim is another's by now. A store that cannot tell says nothing against `error`."""
+    try:
+        found = yield Read(progress.ownership.digest)
+    except StoreError:
+        return
+    assert type(found) is Found, found
+    if found.record is None or found.record.ownership != progress.ownership:
+        raise LeaseLostError("the operation went on elsewhere while a phase of this run failed") from error
 
 
 def _committed(progress: Progress, move: Move) -> Generator[PhaseStep, Any, bool]:
