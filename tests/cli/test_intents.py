@@ -256,7 +256,8 @@ def test_what_somebody_knows_ends_an_intent(place: Place) -> None:
     for arguments in ((), ("--done", "--not-done")):
         assert place.run("settle", "a", "--why", "x", *arguments).status == 2
     assert place.run("settle", "a", "--done").status == 2
-    assert place.run("settle", "a", "--done", "--why", "ch_1 is in the account").status == 0
+    settled = place.run("settle", "a", "--done", "--why", "ch_1 is in the account", "--json")
+    assert (settled.status, settled.json) == (0, {"name": "a", "settled": "done"})
     again = place.run("settle", "a", "--not-done", "--why", "a slip")
     assert (again.status, "not changed" in again.err) == (1, True)
     assert "known already: it is succeeded" in again.err and "forgotten" not in again.err
@@ -271,7 +272,7 @@ def test_what_is_over_is_forgotten(place: Place) -> None:
     for name in ("fresh", "named"):
         place.reserve(name)
         place.store.settle(name, done=True, why="a test")
-    assert place.run("forget", "--settled").out == "Done: forgot 0 intents.\n"
+    assert place.run("forget", "--settled", "--json").json == {"forgotten": 0}
     place.store.settle("old", done=True, why="a test")
     assert place.run("forget", "--settled").out == "Done: forgot 1 intent.\n"
     refused = place.run("forget", "named", "unknown")

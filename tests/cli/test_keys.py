@@ -72,7 +72,11 @@ def test_an_outcome_is_found_settled_and_its_trail_kept(place: Place, tmp_path: 
     answer = tmp_path / "answer.json"
     answer.write_text('"charged by hand"')
     settle = ("settle", listed["digest"][:12], "--why", "saw it at the provider", "--who", "ann", "--body", str(answer))
-    assert place.keys(*settle).status == 0
+    settled = place.keys(*settle, "--json")
+    assert (settled.status, settled.json) == (
+        0,
+        {"digest": listed["digest"], "action": "settle as done with 200", "done": True},
+    )
     assert place.call() == "charged by hand"
     assert place.runs == 1
     again = place.keys("settle", listed["digest"], "--why", "again", "--body", str(answer))

@@ -191,6 +191,7 @@ def settle(
     why: Annotated[str, typer.Option(help="What you know, for whoever looks at it later.")],
     done: Annotated[bool, typer.Option("--done", help="It was carried out.")] = False,
     not_done: Annotated[bool, typer.Option("--not-done", help="It was not, and will not be.")] = False,
+    as_json: AS_JSON = False,
 ) -> None:
     """Settle an intent, whose server cannot be asked any more, say. It is not sent again."""
     if done == not_done:
@@ -200,6 +201,9 @@ def settle(
     except IntentSettledError as error:
         sys.stderr.write(f"{plain(error)}. It was not changed.\n")
         raise typer.Exit(DAMAGE) from None
+    if as_json:
+        sys.stdout.write(json.dumps({"name": name, "settled": "done" if done else "not done"}) + "\n")
+        return
     sys.stdout.write(f"Done: settled as {'done' if done else 'not done'}.\n")
 
 
@@ -213,6 +217,7 @@ def forget(
     even_unknown: Annotated[
         bool, typer.Option("--even-unknown", help="Also what may be done: the next one of its name could do it twice.")
     ] = False,
+    as_json: AS_JSON = False,
 ) -> None:
     """Forget intents: those named, or all that are over."""
     if bool(names) == settled:
@@ -229,7 +234,8 @@ def forget(
         count = len(names or [])
         for one in names or []:
             store.forget(one, even_unknown=even_unknown)
-    sys.stdout.write(f"Done: forgot {count} intent{'s' * (count != 1)}.\n")
+    said = json.dumps({"forgotten": count}) if as_json else f"Done: forgot {count} intent{'s' * (count != 1)}."
+    sys.stdout.write(said + "\n")
 
 
 # --- which, and how they are shown -----------------------------------------------------------------------------------

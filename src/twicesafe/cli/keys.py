@@ -149,6 +149,7 @@ def settle(
             help="The answer's body, a function's result as JSON: a file, or - for standard input.",
         ),
     ] = None,
+    as_json: AS_JSON = False,
 ) -> None:
     """Settle an unknown outcome as done: every retry gets this answer.
 
@@ -159,7 +160,8 @@ def settle(
     if body is not None and not any(name == b"content-length" for name, _ in lines):
         lines = (*lines, (b"content-length", b"%d" % len(content)))
     response = StoredResponse(status, lines, content)
-    _decide(store, target, scope, operation, f"settle as done with {status}", who, why, response, public=public)
+    action = f"settle as done with {status}"
+    _decide(store, target, scope, operation, action, who, why, response, public=public, as_json=as_json)
 
 
 @keys.command(short_help="Say that it was not done: the key is free.")
@@ -171,12 +173,14 @@ def release(
     public: EVERYBODY = False,
     operation: OPERATION = "",
     who: WHO = "",
+    as_json: AS_JSON = False,
 ) -> None:
     """Settle an unknown outcome as not done: the next attempt runs.
 
     An operation of several steps may have taken some of them, and would take them again: `resume` goes on behind them.
     """
-    _decide(store, target, scope, operation, "release as not done", who, why, None, public=public)
+    action = "release as not done"
+    _decide(store, target, scope, operation, action, who, why, None, public=public, as_json=as_json)
 
 
 @keys.command(short_help="Let an operation that was held go on.")
@@ -192,6 +196,7 @@ def resume(
         str | None, typer.Option(help="Its open call was carried out, with this result, as JSON: '\"ch_1\"'.")
     ] = None,
     not_done: Annotated[bool, typer.Option("--not-done", help="Its open call was not carried out.")] = False,
+    as_json: AS_JSON = False,
 ) -> None:
     """Let an operation of several steps go on that is held as unknown: by its worker, or by the next attempt.
 
@@ -211,7 +216,7 @@ def resume(
                 raise ConfigurationError(f"{record.operation} has no open call: leave out --done and --not-done")
             journal = told(journal, None if done is None else _json(done))
             action = f"resume, {call.name} was {'not ' * not_done}done"
-        _carry_out(records, record, reopen(record, journal), action, who, why)
+        _carry_out(records, record, reopen(record, journal), action, who, why, as_json=as_json)
 
 
 def _decide(
@@ -225,6 +230,7 @@ def _decide(
     response: StoredResponse | None,
     *,
     public: bool,
+    as_json: bool,
 ) -> None:
     with closing(_opened(store)) as records:
         record = _unknown(records, _digest(records, target, scope, operation, public=public))
@@ -232,19 +238,24 @@ def _decide(
             raise ConfigurationError(
                 f"{record.operation} has taken steps already: `twicesafe keys resume` says what became of its open call"
             )
-        _carry_out(records, record, settlement(record, response), action, who, why)
+        _carry_out(records, record, settlement(record, response), action, who, why, as_json=as_json)
 
 
-def _carry_out(records: Any, record: Record, decision: Settle | Reopen, action: str, who: str, why: str) -> None:
+def _carry_out(
+    records: Any, record: Record, decision: Settle | Reopen, action: str, who: str, why: str, *, as_json: bool
+) -> None:
     """Who does what, and why, is in the trail before it is done: also where this process dies in between."""
     entry = AuditEntry.of(record, action, name_of(who), as_text(why), os.urandom(16))
     records.audit(entry)
     made = records.settle(*decision) if isinstance(decision, Settle) else records.reopen(*decision)
     records.audited(entry, "done" if made else "refused")
+    if as_json:
+        sys.stdout.write(json.dumps({"digest": record.digest.hex(), "action": action, "done": made}) + "\n")
+    elif made:
+        sys.stdout.write(f"Done: {action}.\n")
     if not made:
         sys.stderr.write("Nothing was changed: somebody else was quicker. Look at it again.\n")
         raise typer.Exit(DAMAGE)
-    sys.stdout.write(f"Done: {action}.\n")
 
 
 def _opened(url: str) -> Any:
