@@ -202,9 +202,9 @@ def test_the_threat_model_has_its_lines() -> None:
 
 
 def test_the_bill_of_materials_is_made_by_a_well_kept_tool() -> None:
-    """House: `make sbom` and `make audit` are there, and no part of what a change has to pass."""
+    """House: with every change. `make audit` asks a database over the network, so that is for people to run."""
     makefile, project = repository()[Path("Makefile")], repository()[Path("pyproject.toml")]
     assert re.search(r"^sbom: .*## .*CycloneDX", makefile, re.MULTILINE)
     assert re.search(r"^audit: .*## ", makefile, re.MULTILINE)
     assert re.search(r'^security = \[.*"cyclonedx-bom.*"pip-audit', project, re.MULTILINE)
-    assert not re.search(r"make (audit|sbom)", repository()[Path(".ci/run")])
+    assert re.findall(r"^make (\w+)$", repository()[Path(".ci/run")], re.MULTILINE) == ["lint", "sbom", "test"]
