@@ -115,6 +115,15 @@ def test_what_was_not_done_is_released_and_its_trail_outlives_it(place: Place) -
     assert place.call() == "charged 2"
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_nothing_is_settled_without_a_reason(place: Place) -> None:
+    """R26: white space says nothing to whoever reads the trail later."""
+    refused = place.keys("release", KEY, "--scope", "shop", "--why", " ")
+    assert [one["standing"] for one in place.keys("list", "--json").json] == ["unknown"]
+    assert refused.status == 2
+    assert "--why" in refused.err
+
+
 def held(url: str) -> Any:
     """An operation of several steps, held for a call that nobody knows the outcome of; a function to call it."""
     charges: list[str] = []

@@ -14,7 +14,15 @@ from twicesafe.core.record import Instant
 from twicesafe.stores.contract import AuditEntry
 
 STORE = Annotated[str, typer.Option(help="URL of a store: sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE.")]
-WHY = Annotated[str, typer.Option(help="What you know, for whoever reads the audit trail.")]
+
+
+def _said(why: str) -> str:
+    if not why.strip():
+        raise typer.BadParameter("say what you know: it is all that whoever reads the trail later has")
+    return why
+
+
+WHY = Annotated[str, typer.Option(callback=_said, help="What you know, for whoever reads the audit trail.")]
 WHO = Annotated[str, typer.Option(help="Your name in the audit trail; that of your account otherwise.")]
 AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
