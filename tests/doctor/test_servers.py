@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from tests.doctor import shops
 from tests.doctor.test_planted import codes
 from tests.servers.postgresql import PostgresqlServer
 from tests.servers.redis import RedisServer
-from tests.shells.django_site import HERE, OURS, on_file
+from tests.shells.django_site import HERE, OURS, Site, on_file
 from twicesafe import PUBLIC, Effects, Policy
 from twicesafe.django import idempotent
 from twicesafe.doctor import Circumstances, diagnose
@@ -117,22 +119,34 @@ AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
 @pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
 def test_a_django_project(handler: Any, tmp_path: Path) -> None:
     """R6, R22: an honest project has nothing; each change to its settings that is wrong is found by itself."""
-    site = on_file(tmp_path)
     gzip, cors = "django.middleware.gzip.GZipMiddleware", f"{HERE}.Callers"
-    try:
-        for settings, expected in [
+    for number, (settings, expected) in enumerate(
+        [
             ({}, []),
             ({"TWICESAFE": {"SCOPE": spoofed}}, ["scope-from-header"]),
             ({"MIDDLEWARE": [cors, OURS, gzip]}, ["compression-inside"]),
             ({"MIDDLEWARE": [cors]}, ["nothing-protected"]),
             ({"TWICESAFE": {"STORE": "nowhere:"}}, ["settings-wrong"]),
-        ]:
-            changes: Any = settings
-            with site.serving(url("charges", charge), **changes):
-                assert [one.code for one in _diagnosed(handler)] == expected, settings
-        with site.serving(url("charges", charge), url("refunds", Refunds.as_view())):
-            (found,) = _diagnosed(handler)
-            assert (found.code, found.where) == ("route-unprotected", "POST refunds")
+        ]
+    ):
+        changes: Any = settings
+        with _site(tmp_path / str(number)) as site, site.serving(url("charges", charge), **changes):
+            assert [one.code for one in _diagnosed(handler)] == expected, settings
+    with (
+        _site(tmp_path / "unprotected") as site,
+        site.serving(url("charges", charge), url("refunds", Refunds.as_view())),
+    ):
+        (found,) = _diagnosed(handler)
+        assert (found.code, found.where) == ("route-unprotected", "POST refunds")
+
+
+@contextmanager
+def _site(folder: Path) -> Iterator[Site]:
+    """A project of its own: who looks at one closes its store."""
+    folder.mkdir()
+    site = on_file(folder)
+    try:
+        yield site
     finally:
         site.close()
 
@@ -144,11 +158,9 @@ def _diagnosed(handler: Any) -> Any:
 
 def test_a_django_project_that_knows_its_callers(tmp_path: Path) -> None:
     """R6: PUBLIC in a project with django.contrib.auth shares everybody's keys."""
-    site = on_file(tmp_path)
-    try:
-        with site.serving(charge, MIDDLEWARE=[AUTHENTICATION, OURS], TWICESAFE={"SCOPE": PUBLIC}):
-            assert [one.code for one in _diagnosed(WSGIHandler)] == ["scope-public"]
-        with site.serving(charge, MIDDLEWARE=[OURS, AUTHENTICATION]):
-            assert [one.code for one in _diagnosed(WSGIHandler)] == ["authentication-inside"]
-    finally:
-        site.close()
+    for order, settings, expected in [
+        ([AUTHENTICATION, OURS], {"SCOPE": PUBLIC}, "scope-public"),
+        ([OURS, AUTHENTICATION], {}, "authentication-inside"),
+    ]:
+        with _site(tmp_path / expected) as site, site.serving(charge, MIDDLEWARE=order, TWICESAFE=settings):
+            assert [one.code for one in _diagnosed(WSGIHandler)] == [expected]
