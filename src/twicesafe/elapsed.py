@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from twicesafe.core.record import Micros
@@ -15,9 +16,8 @@ _CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK
 """On Linux the usual one stands still while the machine sleeps; on macOS it does not, and time.monotonic does."""
 
 
-def elapsed() -> float:
-    """Seconds since some moment, which never fall."""
-    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+elapsed: Final[Callable[[], float]] = time.monotonic if _CLOCK is None else partial(time.clock_gettime, _CLOCK)
+"""Seconds since some moment, which never fall."""
 
 
 class KnownLease:

@@ -8,19 +8,16 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
-_BOOTTIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
-steady: Final[Callable[[], float]] = time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME)
-"""Seconds that go on while the machine sleeps, where it has such a clock: servers forget keys meanwhile, too."""
+from twicesafe.elapsed import elapsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ambient:
     """`clock` is steady, `wall` is the calendar's, both in seconds; `fraction` draws from [0, 1)."""
 
-    clock: Callable[[], float] = steady
+    clock: Callable[[], float] = elapsed
     wall: Callable[[], float] = time.time
     fraction: Callable[[], float] = random.random
     sleep: Callable[[float], object] = time.sleep
@@ -57,7 +54,7 @@ def limit(seconds: float) -> AbstractAsyncContextManager[Any]:
 class AsyncAmbient:
     """Ambient, for asyncio and trio. `limit` cancels what runs inside after so many seconds and raises TimeoutError."""
 
-    clock: Callable[[], float] = steady
+    clock: Callable[[], float] = elapsed
     wall: Callable[[], float] = time.time
     fraction: Callable[[], float] = random.random
     sleep: Callable[[float], Awaitable[object]] = sleep
