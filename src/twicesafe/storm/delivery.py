@@ -53,8 +53,10 @@ class Delivery:
             self._proxy.expect(subject_of(run, intent), faults)
 
     async def drained(self, standing: Standing) -> int:
-        """No more faults; when all was delivered, or nobody can be expected to deliver it: how much was not."""
-        self._proxy.calm()
+        """When all was delivered, or nobody can be expected to deliver it: how much was not.
+
+        What is delivered late meets its faults as well: each strikes once, so that they come to an end by themselves.
+        """
         if self._url is None:
             return 0
         standing.begin("delivering", left := await self._left())
@@ -66,6 +68,8 @@ class Delivery:
             if left < before:
                 last = time.monotonic()
                 standing.done = max(standing.done, standing.total - left)
+            elif time.monotonic() - last > PATIENCE.total_seconds() / 2:
+                self._proxy.calm()  # a fault that cannot strike keeps nothing from being delivered
         return left
 
     async def _left(self) -> int:
