@@ -39,7 +39,7 @@ def application(answer: bytes) -> Starlette:
         await request.body()
         return Response(answer, status_code=201, media_type="application/json")
 
-    return Starlette(routes=[Route("/work", work, methods=["POST"])])
+    return Starlette(routes=[Route("/jobs", work, methods=["POST"])])
 
 
 class Lean:
@@ -153,8 +153,8 @@ def request(key: bytes, body: bytes) -> tuple[dict[str, Any], Any]:
         "http_version": "1.1",
         "method": "POST",
         "scheme": "http",
-        "path": "/work",
-        "raw_path": b"/work",
+        "path": "/jobs",
+        "raw_path": b"/jobs",
         "root_path": "",
         "query_string": b"",
         "headers": [

@@ -63,7 +63,7 @@ def routed(*, safe: bool) -> Callable[[], Any]:
         work.__annotations__ = {"request": Request, "who": Annotated[str, Depends(caller)], "return": Response}
         if safe:
             work = Idempotency(app, AsyncMemoryStore(), scope=caller).operation()(work)
-        app.post("/work")(work)
+        app.post("/jobs")(work)
         return app
 
     return make

@@ -63,7 +63,7 @@ def served(server: str, subject: str) -> Iterator[str]:
                     break
             assert time.monotonic() < end, f"{server} with {subject} does not listen"
             time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}/work"
+        yield f"http://127.0.0.1:{port}/jobs"
     finally:
         process.terminate()
         try:

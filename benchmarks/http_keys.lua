@@ -12,7 +12,7 @@ end
 function request()
   counter = counter + 1
   headers["Idempotency-Key"] = string.format("%s-%012x", prefix, counter)
-  return wrk.format("POST", "/work", headers, body)
+  return wrk.format("POST", "/jobs", headers, body)
 end
 
 function done(summary, latency, requests)

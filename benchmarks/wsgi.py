@@ -40,7 +40,7 @@ def application(answer: bytes, contract: Callable[[Flask], Callable[[Any], Any]]
         request.get_data()
         return Response(answer, 201, mimetype="application/json")
 
-    app.post("/work")(work if contract is None else contract(app)(work))
+    app.post("/jobs")(work if contract is None else contract(app)(work))
     return app
 
 
@@ -125,9 +125,9 @@ def environ(key: bytes, body: bytes) -> dict[str, Any]:
     return {
         "REQUEST_METHOD": "POST",
         "SCRIPT_NAME": "",
-        "PATH_INFO": "/work",
+        "PATH_INFO": "/jobs",
         "QUERY_STRING": "",
-        "RAW_URI": "/work",
+        "RAW_URI": "/jobs",
         "SERVER_NAME": "127.0.0.1",
         "SERVER_PORT": "80",
         "SERVER_PROTOCOL": "HTTP/1.1",

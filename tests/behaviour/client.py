@@ -68,7 +68,7 @@ class Client:
 
     def begin(
         self,
-        path: str = "/work",
+        path: str = "/jobs",
         *,
         method: str = "POST",
         key: bytes | None = CASES_OWN,
@@ -121,13 +121,13 @@ class Client:
             exchange.send(start + sent)
         return exchange
 
-    def send(self, path: str = "/work", **how: Any) -> Reply:
+    def send(self, path: str = "/jobs", **how: Any) -> Reply:
         """Send a request and wait for its answer; see `begin`."""
         reply = self.begin(path, **how).reply()
         assert reply.whole, reply
         return reply
 
-    def twice(self, path: str = "/work", **how: Any) -> tuple[Reply, Reply]:
+    def twice(self, path: str = "/jobs", **how: Any) -> tuple[Reply, Reply]:
         """Send one request, and once more. The second answer has to be the first one's replay, line for line."""
         first, again = self.send(path, **how), self.send(path, **how)
         assert not first.replayed

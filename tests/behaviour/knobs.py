@@ -32,38 +32,38 @@ MAY_SEND: Final = [*CORS_ALLOW_HEADERS, "Authorization", "Probe"]
 """Request headers that they may send."""
 
 CONTRACTS: Final = {
-    "/work": Policy(),
-    "/any/work": Policy(methods=frozenset({"POST", "PUT", "PATCH", "DELETE"})),
-    "/required/work": Policy(required=True, methods=frozenset({"POST"})),
-    "/named/work": Policy(header="X-Idempotency-Key"),
-    "/wait/work": Policy(wait=timedelta(seconds=20)),
-    "/json/work": Policy(fingerprint=FingerprintRule(JSON)),
-    "/form/work": Policy(
+    "/jobs": Policy(),
+    "/any/jobs": Policy(methods=frozenset({"POST", "PUT", "PATCH", "DELETE"})),
+    "/required/jobs": Policy(required=True, methods=frozenset({"POST"})),
+    "/named/jobs": Policy(header="X-Idempotency-Key"),
+    "/wait/jobs": Policy(wait=timedelta(seconds=20)),
+    "/json/jobs": Policy(fingerprint=FingerprintRule(JSON)),
+    "/form/jobs": Policy(
         fingerprint=FingerprintRule(MULTIPART), fields=(FormField(NAME), JsonMember(NAME), QueryParameter(NAME))
     ),
-    "/cookies/work": Policy(store_cookies=True),
-    "/small/work": Policy(body_limit=1000, response_limit=64 * 1024),
-    "/large/work": Policy(body_limit=16 * 1024 * 1024, response_limit=16 * 1024 * 1024),
-    "/short/work": Policy(lease=timedelta(seconds=1)),
-    "/keyed/work": Policy(effects=Effects.KEYED),
-    "/tx/work": Policy(effects=Effects.TRANSACTIONAL),
+    "/cookies/jobs": Policy(store_cookies=True),
+    "/small/jobs": Policy(body_limit=1000, response_limit=64 * 1024),
+    "/large/jobs": Policy(body_limit=16 * 1024 * 1024, response_limit=16 * 1024 * 1024),
+    "/short/jobs": Policy(lease=timedelta(seconds=1)),
+    "/keyed/jobs": Policy(effects=Effects.KEYED),
+    "/tx/jobs": Policy(effects=Effects.TRANSACTIONAL),
 }
 """Path -> the contract of its operation, for the methods that the contract takes keys with."""
 
 UNKEYED: Final = ("GET", "PUT", "DELETE")
-"""Methods that `/work` takes besides, under no contract."""
+"""Methods that `/jobs` takes besides, under no contract."""
 
 
 def route_of(path: str) -> str | None:
     """The path of CONTRACTS that a path is under, for applications without a router; None where there is nothing."""
-    if path.startswith("/things/") and path.endswith("/work"):
-        return "/work"
+    if path.startswith("/things/") and path.endswith("/jobs"):
+        return "/jobs"
     return path if path in CONTRACTS else None
 
 
 def takes(route: str, method: str) -> bool:
     """Whether a route is there for a method, for applications without a router."""
-    return method in CONTRACTS[route].methods or (route == "/work" and method in UNKEYED)
+    return method in CONTRACTS[route].methods or (route == "/jobs" and method in UNKEYED)
 
 
 def user_of(authorization: str | None) -> str | None:

@@ -36,7 +36,7 @@ UNTOLD: Final = CRASHES | {"after-expiry", "server-error", "throttled"}
 """What a probe application does not do as it is told: its clock stays, and a failure fails again."""
 PROBE: Final = """
 [request]
-url = "ADDRESS/work"
+url = "ADDRESS/jobs"
 headers = { Authorization = "Bearer shop:{{uuid}}", Probe = '{"tag": "{{unique}}"}' }
 json = { order = "{{unique}}", amount = 5 }
 

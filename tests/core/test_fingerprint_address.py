@@ -20,7 +20,7 @@ def test_by_the_address_alone_the_body_counts_for_nothing() -> None:
         assert same(first, by_name(other), rule)
     for other in (
         first._replace(method="PATCH"),
-        first._replace(path=b"/work/"),
+        first._replace(path=b"/jobs/"),
         first._replace(query=b"dry=1"),
         first._replace(headers=((b"api-version", b"2"),)),
         first._replace(headers=()),

@@ -166,8 +166,8 @@ async def _asked(application: Any, headers: list[tuple[bytes, bytes]], chunks: l
                 statuses.append(message["status"])
 
         scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": "/work",
-            "raw_path": b"/work", "query_string": query, "headers": headers, "scheme": "http", "root_path": "",
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": "/jobs",
+            "raw_path": b"/jobs", "query_string": query, "headers": headers, "scheme": "http", "root_path": "",
         }  # fmt: skip
         await safe(scope, receive, send)
     await safe.drained()

@@ -178,7 +178,7 @@ class Caller:
     def ask(
         self,
         method: str = "POST",
-        target: str = "/work",
+        target: str = "/jobs",
         *lines: str,
         body: bytes = b"x",
         key: str = "",

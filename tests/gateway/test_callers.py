@@ -50,7 +50,7 @@ def tokens(rig, tmp_path):
 
 
 def ask(rig: Any, bearer: str, key: str = "k-1", scheme: str = "Bearer") -> Any:
-    return rig.ask("POST", "/work", f"Authorization: {scheme} {bearer}", key=key, user="")
+    return rig.ask("POST", "/jobs", f"Authorization: {scheme} {bearer}", key=key, user="")
 
 
 def test_callers_do_not_meet(rig):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.gateway.scripted import PATIENCE, answer, received
 
-HEAD = "POST /work HTTP/1.1\r\nHost: shop.example\r\nX-User-Id: ann\r\n{}Content-Length: 1\r\n\r\nx"
+HEAD = "POST /jobs HTTP/1.1\r\nHost: shop.example\r\nX-User-Id: ann\r\n{}Content-Length: 1\r\n\r\nx"
 KEY = "Idempotency-Key: k-1\r\n"
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -63,7 +63,7 @@ def test_a_request_flows(rig):
 
     rig.service.take_over = read
     with rig.connected() as wire:
-        wire.send(b"POST /work HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 6\r\n\r\nabc")
+        wire.send(b"POST /jobs HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 6\r\n\r\nabc")
         assert arrived.wait(PATIENCE)
         wire.send(b"def")
         assert received(wire).status == 201

@@ -19,7 +19,7 @@ def test_a_method_in_small_letters(rig):
     rig.ask("post", key="k-1")
     rig.ask("post", key="k-1")
     rig.ask("POST", key="k-1")
-    assert [asked.start for asked in rig.service.asked] == ["POST /work HTTP/1.1"]
+    assert [asked.start for asked in rig.service.asked] == ["POST /jobs HTTP/1.1"]
 
 
 def test_a_key_happens_once(rig):
@@ -55,7 +55,7 @@ def test_a_replay_is_the_same_on_the_wire(rig):
 
 
 @pytest.mark.parametrize("key", ["", "k-1"])
-@pytest.mark.parametrize("target", ["/a%2Fb/../c//d;e=%7e", "/w?a=%20&b=+&a=1&=%2f", "/?", "/work%3Fa"])
+@pytest.mark.parametrize("target", ["/a%2Fb/../c//d;e=%7e", "/w?a=%20&b=+&a=1&=%2f", "/?", "/jobs%3Fa"])
 def test_the_target_passes_as_it_came(rig, target, key):
     """E1, R8: no path is normalised and nothing is decoded, with a key and without."""
     rig.ask(target=target, key=key)
@@ -64,15 +64,15 @@ def test_the_target_passes_as_it_came(rig, target, key):
 
 def test_a_target_that_is_a_whole_url(rig):
     """R8: in absolute form the URL's host is the Host, and the service sees an ordinary request."""
-    rig.ask(target="http://other.example/work?a=1")
-    assert rig.service.asked[0].start == "POST /work?a=1 HTTP/1.1"
+    rig.ask(target="http://other.example/jobs?a=1")
+    assert rig.service.asked[0].start == "POST /jobs?a=1 HTTP/1.1"
     assert rig.service.asked[0].value("host") == "other.example"
 
 
 def test_lines_of_a_request_keep_order_and_number(rig):
     """R17: end-to-end lines of one name stay several, in their order; none is joined, dropped or added to."""
     rig.ask(
-        "POST", "/work", "X-A: 1", "Cookie: a=1", "X-B: 2", "X-A: 3", "Accept-Encoding: br", "User-Agent: me", user=""
+        "POST", "/jobs", "X-A: 1", "Cookie: a=1", "X-B: 2", "X-A: 3", "Accept-Encoding: br", "User-Agent: me", user=""
     )
     came = [
         line for line in rig.service.asked[0].lines if line[0] not in ("x-forwarded-for", "x-forwarded-proto", "via")
@@ -89,7 +89,7 @@ def test_what_concerns_one_connection_stops_here(rig):
         answer(b"done", b"Connection: close, X-Hop", b"X-Hop: 1", b"Keep-Alive: timeout=5", b"X-End: 1")
     )
     answered = rig.ask(
-        "POST", "/work", "Connection: keep-alive, X-Mine", "X-Mine: 1", "Keep-Alive: 5", "TE: trailers", "Trailer: X-T",
+        "POST", "/jobs", "Connection: keep-alive, X-Mine", "X-Mine: 1", "Keep-Alive: 5", "TE: trailers", "Trailer: X-T",
         "Upgrade: h2c", "Proxy-Connection: close", "X-End: 1",
     )  # fmt: skip
     names = {name for name, _ in rig.service.asked[0].lines}
@@ -139,7 +139,7 @@ def test_host(rig):
 
 def test_another_host_is_another_request(rig):
     """R7, R8, G2: where the service sees whom the caller asked, one host's answer is never another one's replay."""
-    request = "POST /work HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nX-User-Id: ann\r\nIdempotency-Key: k-1\r\n\r\n"
+    request = "POST /jobs HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nX-User-Id: ann\r\nIdempotency-Key: k-1\r\n\r\n"
     for rewrite, statuses in ((False, [201, 201, 422]), (True, [201, 201, 201])):
         rig.store = AsyncMemoryStore()
         rig.set_up(rewrite_host=rewrite)
@@ -209,8 +209,8 @@ def test_the_service_sees_a_derived_key(rig):
 def test_only_the_gateway_writes_the_derived_key(rig):
     """R25, I7: a line of that name from a caller never reaches the service, whatever the method."""
     rig.set_up(key_header="X-Intent")
-    rig.ask("PUT", "/work", "Idempotency-Key: guessed", "X-Intent: guessed")
-    rig.ask("POST", "/work", "X-Intent: guessed", key="k-1")
+    rig.ask("PUT", "/jobs", "Idempotency-Key: guessed", "X-Intent: guessed")
+    rig.ask("POST", "/jobs", "X-Intent: guessed", key="k-1")
     put, post = rig.service.asked
     assert put.values("x-intent") == put.values("idempotency-key") == post.values("idempotency-key") == []
     assert len(post.values("x-intent")) == 1 and post.value("x-intent") != "guessed"
@@ -240,7 +240,7 @@ def test_another_carrier(rig):
 
 def test_a_body_in_pieces(rig):
     """R8: a keyed body has a length for the service however it came; an unkeyed one passes in chunks as it comes."""
-    head = "POST /work HTTP/1.1\r\nHost: a\r\nX-User-Id: ann\r\nTransfer-Encoding: chunked\r\n{}\r\n"
+    head = "POST /jobs HTTP/1.1\r\nHost: a\r\nX-User-Id: ann\r\nTransfer-Encoding: chunked\r\n{}\r\n"
     with rig.connected() as wire:
         wire.send(head.format("Idempotency-Key: k-1\r\n").encode() + b"3\r\nabc\r\n")
         wire.send(b"2\r\nde\r\n0\r\n\r\n")

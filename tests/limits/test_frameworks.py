@@ -41,14 +41,14 @@ def in_fastapi(ledger: list[int]) -> Iterator[Ask]:
     app = FastAPI()
     safe = FastapiIdempotency(app, AsyncMemoryStore(), scope=PUBLIC, policy=POLICY)
 
-    @app.post("/work", status_code=201)
+    @app.post("/jobs", status_code=201)
     @safe.operation()
     async def work() -> None:
         ledger.append(1)
 
-    assert "429" in app.openapi()["paths"]["/work"]["post"]["responses"]
+    assert "429" in app.openapi()["paths"]["/jobs"]["post"]["responses"]
     with TestClient(app) as client:
-        yield lambda key: client.post("/work", headers={"Idempotency-Key": key}).status_code
+        yield lambda key: client.post("/jobs", headers={"Idempotency-Key": key}).status_code
 
 
 def in_starlette(ledger: list[int]) -> Iterator[Ask]:
@@ -59,36 +59,36 @@ def in_starlette(ledger: list[int]) -> Iterator[Ask]:
         ledger.append(1)
         return JSONResponse({}, 201)
 
-    app = Starlette(routes=[Route("/work", work, methods=["POST"])], middleware=[safe.middleware])
+    app = Starlette(routes=[Route("/jobs", work, methods=["POST"])], middleware=[safe.middleware])
     with TestClient(app) as client:
-        yield lambda key: client.post("/work", headers={"Idempotency-Key": key}).status_code
+        yield lambda key: client.post("/jobs", headers={"Idempotency-Key": key}).status_code
 
 
 def in_litestar(ledger: list[int]) -> Iterator[Ask]:
     safe = LitestarIdempotency(AsyncMemoryStore(), scope=PUBLIC, policy=POLICY)
 
-    @post("/work")
+    @post("/jobs")
     @safe.operation()
     async def work() -> str:
         ledger.append(1)
         return "done"
 
     with LitestarClient(Litestar([work], plugins=[safe], logging_config=None)) as client:
-        yield lambda key: client.post("/work", headers={"Idempotency-Key": key}).status_code
+        yield lambda key: client.post("/jobs", headers={"Idempotency-Key": key}).status_code
 
 
 def in_quart(ledger: list[int]) -> Iterator[Ask]:
     app = quart.Quart("work")
     safe = QuartIdempotency(app, AsyncMemoryStore(), scope=PUBLIC, policy=POLICY)
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation()
     async def work() -> tuple[str, int]:
         ledger.append(1)
         return "done", 201
 
     async def ask(key: str) -> int:
-        return int((await app.test_client().post("/work", headers={"Idempotency-Key": key})).status_code)
+        return int((await app.test_client().post("/jobs", headers={"Idempotency-Key": key})).status_code)
 
     yield lambda key: asyncio.run(ask(key))
 
@@ -97,13 +97,13 @@ def in_flask(ledger: list[int]) -> Iterator[Ask]:
     app = Flask("work")
     safe = FlaskIdempotency(app, MemoryStore(), scope=PUBLIC, policy=POLICY)
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation()
     def work() -> tuple[str, int]:
         ledger.append(1)
         return "done", 201
 
-    yield lambda key: app.test_client().post("/work", headers={"Idempotency-Key": key}).status_code
+    yield lambda key: app.test_client().post("/jobs", headers={"Idempotency-Key": key}).status_code
 
 
 def in_falcon(ledger: list[int]) -> Iterator[Ask]:
@@ -116,9 +116,9 @@ def in_falcon(ledger: list[int]) -> Iterator[Ask]:
             resp.status = falcon.HTTP_201
 
     app: Any = falcon.App()
-    app.add_route("/work", Work())
+    app.add_route("/jobs", Work())
     client = falcon.testing.TestClient(safe.protect(app))
-    yield lambda key: int(client.simulate_post("/work", headers={"Idempotency-Key": key}).status_code)
+    yield lambda key: int(client.simulate_post("/jobs", headers={"Idempotency-Key": key}).status_code)
 
 
 @pytest.mark.parametrize("framework", [in_fastapi, in_starlette, in_litestar, in_quart, in_flask, in_falcon])

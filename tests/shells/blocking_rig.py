@@ -102,7 +102,7 @@ class BlockingRig:
 
 
 def facts(body: bytes) -> RequestFacts:
-    return RequestFacts("POST", b"/work", b"", (), body, {})
+    return RequestFacts("POST", b"/jobs", b"", (), body, {})
 
 
 def sent(sendable: Sendable) -> bytes:

@@ -34,7 +34,7 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 class Board:
     """The knobs, the effects, and who may call.
 
-    Every application has `POST /work`, which takes `{"amount": number}`, appends it to the ledger, and answers
+    Every application has `POST /jobs`, which takes `{"amount": number}`, appends it to the ledger, and answers
     `201 {"n": effects}`; `/blocking`, the same in a thread; `/keyed`, the same with keyed effects; `/tx`, the same in a
     transaction; `/stream`, `/events` and `/file`, which append and answer so; `/lines`, with LINES and two cookies; and
     `/free`, which is under no contract. Callers are named by the header X-User.
@@ -108,7 +108,7 @@ class Board:
         """Runs after the answer."""
         self.ran.append("task")
 
-    async def post(self, path: str = "/work", *, user: str | None = "ann", **how: Any) -> Reply:
+    async def post(self, path: str = "/jobs", *, user: str | None = "ann", **how: Any) -> Reply:
         """One request of `user`."""
         lines = [*how.pop("headers", ())]
         if user is not None:

@@ -23,7 +23,7 @@ def http_error(status: int) -> HTTPException:
 
 
 def make(board: Board, settings: dict[str, Any], **how: Any) -> None:
-    """`/work` is a controller's, the last three routes are a router's; callers are checked by a guard."""
+    """`/jobs` is a controller's, the last three routes are a router's; callers are checked by a guard."""
 
     def guard(connection: ASGIConnection, _: Any) -> None:
         connection.scope["user"] = board.user(connection.headers.get("x-user"))
@@ -35,7 +35,7 @@ def make(board: Board, settings: dict[str, Any], **how: Any) -> None:
     )
 
     class Charges(Controller):
-        path = "/work"
+        path = "/jobs"
 
         @post()
         @safe.operation(**settings)

@@ -21,7 +21,7 @@ def http_error(status: int) -> HTTPException:
 
 
 def make(board: Board, settings: dict[str, Any]) -> None:
-    """`/work` is a MethodView, the last three routes are a blueprint's."""
+    """`/jobs` is a MethodView, the last three routes are a blueprint's."""
     app = board.app = Quart("board")
     blueprint = Blueprint("more", "board")
     safe = board.safe = Idempotency(app, board.store, scope=lambda: g.user, observer=board.events.append)
@@ -51,7 +51,7 @@ def make(board: Board, settings: dict[str, Any]) -> None:
         async def get(self):
             return {"n": len(board.ledger)}
 
-    app.add_url_rule("/work", view_func=Work.as_view("work"))
+    app.add_url_rule("/jobs", view_func=Work.as_view("work"))
 
     @app.post("/keyed")
     @safe.operation(**{**settings, "effects": "keyed"})

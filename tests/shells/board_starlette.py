@@ -95,7 +95,7 @@ def make(board: Board, settings: dict[str, Any]) -> None:
         return JSONResponse({"how": "mapped"}, 409)
 
     routes = [
-        Route("/work", Work),
+        Route("/jobs", Work),
         Route("/keyed", endpoint("keyed", effects="keyed"), methods=["POST"]),
         Route("/stream", stream, methods=["POST"]),
         Route("/events", events, methods=["POST"]),

@@ -103,8 +103,8 @@ class Site:
 
     @contextmanager
     def serving(self, *routes: Any, every_view: bool = False, **changes: Any) -> Iterator[Self]:
-        """Serve these routes, or this one view at /work, under changed settings."""
-        patterns = tuple([url("work", route) if callable(route) else route for route in routes])
+        """Serve these routes, or this one view at /jobs, under changed settings."""
+        patterns = tuple([url("jobs", route) if callable(route) else route for route in routes])
         with override_settings(
             ALLOWED_HOSTS=["*"],
             MIDDLEWARE=changes.pop("MIDDLEWARE", self.middleware),
@@ -120,11 +120,11 @@ class Site:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def post(self, path: str = "/work", body: Any = b"{}", **how: Any) -> Any:
+    def post(self, path: str = "/jobs", body: Any = b"{}", **how: Any) -> Any:
         """One request under WSGI, as Django's own test client makes it."""
         return request(Client(raise_request_exception=False), path, body, **how)
 
-    async def apost(self, path: str = "/work", body: Any = b"{}", **how: Any) -> Any:
+    async def apost(self, path: str = "/jobs", body: Any = b"{}", **how: Any) -> Any:
         """The same under ASGI."""
         return await request(AsyncClient(raise_request_exception=False), path, body, **how)
 

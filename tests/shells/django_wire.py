@@ -32,7 +32,7 @@ class Wire:
         """The first byte of the body is there."""
         self._body: list[dict[str, Any]] = [{"type": "http.request", "body": b"{}", "more_body": False}]
         scope = {
-            "type": "http", "method": "POST", "path": "/work", "raw_path": b"/work", "query_string": b"",
+            "type": "http", "method": "POST", "path": "/jobs", "raw_path": b"/jobs", "query_string": b"",
             "headers": LINES, "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
         }  # fmt: skip
         self.task = asyncio.create_task((application or ASGIHandler())(scope, self._receive, self._send))

@@ -20,5 +20,5 @@ def made(store=None, **how):
     return app, safe, []
 
 
-def post(app, path="/work", headers=KEY, **how):
+def post(app, path="/jobs", headers=KEY, **how):
     return app.test_client().post(path, headers=headers, **how)

@@ -1,6 +1,6 @@
 """The probe application of the trials, and a server that drives an ASGI application message by message.
 
-`POST /work` appends one row to a ledger and answers `201 {"n": rows}`; knobs choose what goes wrong.
+`POST /jobs` appends one row to a ledger and answers `201 {"n": rows}`; knobs choose what goes wrong.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Wire:
         app: Any,
         *,
         method: str = "POST",
-        path: str = "/work",
+        path: str = "/jobs",
         raw_path: bytes | None = None,
         query: bytes = b"",
         key: bytes | str | None = "k-0001-0001-0001",

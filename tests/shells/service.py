@@ -58,7 +58,7 @@ class Service:
         self.ledger.append(what)
         return {"n": len(self.ledger)}
 
-    async def post(self, path: str = "/work", *, user: str | None = "ann", **how: Any) -> Reply:
+    async def post(self, path: str = "/jobs", *, user: str | None = "ann", **how: Any) -> Reply:
         """One request of `user`."""
         lines = [*how.pop("headers", ())]
         if user is not None:
@@ -122,10 +122,10 @@ class RefusedError(Exception):
 
 
 def service(**settings) -> Service:
-    """`POST /work` appends its amount to the ledger."""
+    """`POST /jobs` appends its amount to the ledger."""
     served = Service()
 
-    @served.app.post("/work", status_code=201)
+    @served.app.post("/jobs", status_code=201)
     @served.safe.operation(**settings)
     async def work(body: Work) -> dict[str, int]:
         return served.append(body.amount)
@@ -147,10 +147,10 @@ async def answer(how: str, status: int) -> Any:
 
 
 def bank(folder, *, how: str = "returns", status: int = 201, amount: int = 1, **settings) -> Bank:
-    """`POST /work` inserts a row and then ends as told."""
+    """`POST /jobs` inserts a row and then ends as told."""
     served = Bank(folder)
 
-    @served.app.post("/work")
+    @served.app.post("/jobs")
     @served.safe.operation(effects="transactional", **settings)
     async def work(body: Work, db: Annotated[Any, Depends(served.safe.connection)]) -> Any:
         await insert(db, amount)

@@ -19,7 +19,7 @@ class Nothing(BaseHTTPMiddleware):
 
 
 class Shop:
-    """`POST` to `/work`, or to wherever it is mounted, appends to the ledger."""
+    """`POST` to `/jobs`, or to wherever it is mounted, appends to the ledger."""
 
     def __init__(self, *around, **settings) -> None:
         self.ledger: list[str] = []
@@ -33,7 +33,7 @@ class Shop:
             return JSONResponse({"n": len(self.ledger), "text": "x" * 2000}, 201)
 
         self.work = work
-        self.routes = [Route("/work", work, methods=["POST"])]
+        self.routes = [Route("/jobs", work, methods=["POST"])]
         self.app = Starlette(
             routes=[
                 *self.routes,

@@ -125,7 +125,7 @@ def compressed(*, outside: bool, effects: list[int]) -> Any:
 
     layers = [Middleware(GZipMiddleware), Middleware(IdempotencyMiddleware, store=AsyncMemoryStore(), scope=PUBLIC)]
     ordered = layers if outside else layers[::-1]
-    return Starlette(routes=[Route("/work", handler, methods=["POST"])], middleware=ordered)
+    return Starlette(routes=[Route("/jobs", handler, methods=["POST"])], middleware=ordered)
 
 
 @pytest.mark.parametrize("first_accepts", [b"gzip", b"identity"])
@@ -171,7 +171,7 @@ def crossing(store: AsyncMemoryStore, policy: Policy, *, outside: bool, effects:
 
     async def handler(request: Request) -> Response:
         effects.append(1)
-        return JSONResponse({"n": len(effects)}, 201, {"Location": "/work/1"})
+        return JSONResponse({"n": len(effects)}, 201, {"Location": "/jobs/1"})
 
     cors = Middleware(
         CORSMiddleware,
@@ -181,7 +181,7 @@ def crossing(store: AsyncMemoryStore, policy: Policy, *, outside: bool, effects:
         expose_headers=CORS_EXPOSE_HEADERS,
     )
     ours = Middleware(IdempotencyMiddleware, store=store, scope=PUBLIC, policy=policy)
-    routes = [Route("/work", handler, methods=["POST"])]
+    routes = [Route("/jobs", handler, methods=["POST"])]
     return Starlette(routes=routes, middleware=[cors, ours] if outside else [ours, cors])
 
 
@@ -271,7 +271,7 @@ def test_a_file_is_sent_and_remembered_however_it_is_sent(tmp_path: Path) -> Non
                 opened.seek(100_000)
                 await send({**kind, "file": opened})
 
-        routed = Starlette(routes=[Route("/work", handler, methods=["POST"])])
+        routed = Starlette(routes=[Route("/jobs", handler, methods=["POST"])])
         for app, extension in ((routed, None), (routed, "http.response.pathsend"), (by_descriptor, None)):
             rig = Rig(app=app)
             wires = [Wire(rig.safe) for _ in range(2)]

@@ -85,7 +85,7 @@ def test_is_disconnected_tells_the_truth():
             rig.probe.ledger.append(b"")
             return JSONResponse({})
 
-        rig = Rig(app=Starlette(routes=[Route("/work", handler, methods=["POST"])]))
+        rig = Rig(app=Starlette(routes=[Route("/jobs", handler, methods=["POST"])]))
         assert (await post(rig.safe)).status == 200
         assert said == [False]
 
@@ -115,7 +115,7 @@ def test_starlette_in_every_arrangement_runs_once(with_base_middleware, gzip):
             middleware.insert(0, Middleware(GZipMiddleware))
         if gzip == "inside":
             middleware.append(Middleware(GZipMiddleware))
-        app = Starlette(routes=[Route("/work", handler, methods=["POST"])], middleware=middleware)
+        app = Starlette(routes=[Route("/jobs", handler, methods=["POST"])], middleware=middleware)
         accepts = [(b"accept-encoding", b"gzip")]
         rig = Rig(app=app)
         first = await post(app, headers=accepts)
@@ -155,10 +155,10 @@ def test_a_mounted_application_is_another_address():
             rig.probe.ledger.append(b"")
             return JSONResponse({})
 
-        inner = Starlette(routes=[Route("/work", handler, methods=["POST"])])
+        inner = Starlette(routes=[Route("/jobs", handler, methods=["POST"])])
         rig = Rig(app=Starlette(routes=[Mount("/a", app=inner), Mount("/b", app=inner)]))
-        assert (await post(rig.safe, path="/a/work")).status == 200
-        assert (await post(rig.safe, path="/b/work")).status == 422
+        assert (await post(rig.safe, path="/a/jobs")).status == 200
+        assert (await post(rig.safe, path="/b/jobs")).status == 422
         assert rig.effects == 1
 
     run(trial())
@@ -171,7 +171,7 @@ def test_a_stream_without_a_key_is_untouched():
         async def handler(request: Request) -> Response:
             return StreamingResponse(iter([b"a", b"b", b"c"]))
 
-        rig = Rig(app=Starlette(routes=[Route("/work", handler, methods=["GET", "POST"])]))
+        rig = Rig(app=Starlette(routes=[Route("/jobs", handler, methods=["GET", "POST"])]))
         for method in ("GET", "POST"):
             assert (await post(rig.safe, method=method, key=None)).body == b"abc"
 
@@ -191,7 +191,7 @@ def test_a_background_task_runs_once_even_if_the_client_is_gone():
             rig.probe.ledger.append(b"")
             return JSONResponse({}, background=BackgroundTask(later))
 
-        rig = Rig(app=Starlette(routes=[Route("/work", handler, methods=["POST"])]))
+        rig = Rig(app=Starlette(routes=[Route("/jobs", handler, methods=["POST"])]))
         wire = Wire(rig.safe)
         wire.hang_up()
         await wire.end()

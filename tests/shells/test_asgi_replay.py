@@ -106,9 +106,9 @@ def test_header_lines_are_replayed_one_by_one():
 @pytest.mark.parametrize(
     ("status", "lines"),
     [
-        (201, ((b"location", b"/work/1"), (b"etag", b'"v1"'))),
+        (201, ((b"location", b"/jobs/1"), (b"etag", b'"v1"'))),
         (202, ((b"retry-after", b"7"),)),
-        (303, ((b"location", b"/work/1"),)),
+        (303, ((b"location", b"/jobs/1"),)),
         (406, ((b"content-type", b"application/problem+json"),)),
         (200, ((b"content-type", b"application/json; charset=utf-8"),)),
         (304, ((b"etag", b'"v1"'),)),

@@ -51,7 +51,7 @@ class Served:
     def open(self, gate: str) -> None:
         (self.folder / gate).touch()
 
-    def post(self, key: str, path: str = "/work", body: bytes = b"x") -> tuple[int, list[tuple[str, str]], bytes]:
+    def post(self, key: str, path: str = "/jobs", body: bytes = b"x") -> tuple[int, list[tuple[str, str]], bytes]:
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
             connection.request("POST", path, body, {"Idempotency-Key": key})
             answer = connection.getresponse()
@@ -149,7 +149,7 @@ def test_a_lost_answer_is_asked_for_without_the_request(served):
     """R17, I11: the look-up gives a client that hung up all bytes of its answer; a closed key lets nothing in."""
     before = served.effects()
     assert served.ask("asked")[0] == 404
-    wire = served.raw(b"POST /work HTTP/1.1\r\nHost: x\r\nIdempotency-Key: asked\r\nContent-Length: 1\r\n\r\nx")
+    wire = served.raw(b"POST /jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: asked\r\nContent-Length: 1\r\n\r\nx")
     until(lambda: served.effects() == before + 1)
     wire.close()
     until(lambda: served.ask("asked")[0] == 201)
@@ -165,7 +165,7 @@ def test_a_lost_answer_is_asked_for_without_the_request(served):
 def test_half_an_upload_never_runs(served):
     """H1, R9, K: the client vanishes in its upload; nothing runs, and the whole request runs once afterwards."""
     before = served.effects()
-    wire = served.raw(b"POST /work HTTP/1.1\r\nHost: x\r\nIdempotency-Key: half\r\nContent-Length: 10\r\n\r\n12345")
+    wire = served.raw(b"POST /jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: half\r\nContent-Length: 10\r\n\r\n12345")
     wire.close()
     status, *_ = served.post("half", body=b"1234567890")
     assert status == 201
@@ -201,7 +201,7 @@ def test_expect_continue_is_answered(served):
     """F1: a body sent only after 100 Continue is the same request as one sent at once."""
     before = served.effects()
     wire = served.raw(
-        b"POST /work HTTP/1.1\r\nHost: x\r\nIdempotency-Key: expect\r\nContent-Length: 1\r\n"
+        b"POST /jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: expect\r\nContent-Length: 1\r\n"
         b"Expect: 100-continue\r\nConnection: close\r\n\r\n"
     )
     assert wire.recv(1024).startswith(b"HTTP/1.1 100")

@@ -82,7 +82,7 @@ def test_an_error_is_replayed_as_its_caller_saw_it(how: str, *, after: bool, wra
 
     ours = Middleware(IdempotencyMiddleware, store=AsyncMemoryStore(), scope=scope_of)
     app: Any = Starlette(
-        routes=[Route("/work", handler, methods=["POST"])],
+        routes=[Route("/jobs", handler, methods=["POST"])],
         exception_handlers={RefusedError: refused, Exception: broken},
         middleware=[] if wraps_all else [ours],
     )
@@ -231,7 +231,7 @@ def test_what_the_shell_has_read_the_application_reads_too(reads: str) -> None:
     }[reads]
     whole = how.pop("body")
     parts = [whole[:5], whole[5:7], whole[7:]]
-    rig = Rig(app=Starlette(routes=[Route("/work", handler, methods=["POST"])]))
+    rig = Rig(app=Starlette(routes=[Route("/jobs", handler, methods=["POST"])]))
 
     async def trial() -> None:
         first, again = [await post(rig.safe, parts=parts, **how) for _ in range(2)]

@@ -71,7 +71,7 @@ def test_a_form_without_javascript_orders_once(browser: Browser) -> None:
 
 
 ASK = """async ([address, key]) => {
-    const answer = await fetch(address + "/work", {
+    const answer = await fetch(address + "/jobs", {
         method: "POST", headers: {"Idempotency-Key": key, "Content-Type": "application/json"}, body: "{}",
     })
     const read = name => answer.headers.get(name)
@@ -89,7 +89,7 @@ def test_a_page_of_another_origin_sends_keys_and_reads_what_comes_of_them(browse
     @safe.operation()
     async def work(request: Request) -> Response:
         done.append(request.method)
-        return JSONResponse({"n": len(done)}, 201, {"Location": f"/work/{len(done)}"})
+        return JSONResponse({"n": len(done)}, 201, {"Location": f"/jobs/{len(done)}"})
 
     with served(
         Starlette(routes=[Route("/", lambda request: Response("<title>shop</title>", media_type="text/html"))])
@@ -101,7 +101,7 @@ def test_a_page_of_another_origin_sends_keys_and_reads_what_comes_of_them(browse
             allow_headers=CORS_ALLOW_HEADERS,
             expose_headers=CORS_EXPOSE_HEADERS,
         )
-        routes = [Route("/work", work, methods=["POST"])]
+        routes = [Route("/jobs", work, methods=["POST"])]
         with served(Starlette(routes=routes, middleware=[cors, safe.middleware])) as api:
             page = browser.new_page()
             page.goto(shop)
@@ -109,6 +109,6 @@ def test_a_page_of_another_origin_sends_keys_and_reads_what_comes_of_them(browse
             again = page.evaluate(ASK, [api, "k-1"])
             refused = page.evaluate(ASK, [api, ""])
     assert (done, len(store)) == (["POST"], 1)
-    assert first == [201, None, "/work/1", "86400", None, '{"n":1}']
-    assert again == [201, "true", "/work/1", "86400", None, '{"n":1}']
+    assert first == [201, None, "/jobs/1", "86400", None, '{"n":1}']
+    assert again == [201, "true", "/jobs/1", "86400", None, '{"n":1}']
     assert refused[0] == 400 and "key-invalid" in refused[-1]

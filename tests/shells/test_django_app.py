@@ -164,7 +164,7 @@ user = User.objects.create_superuser("ann", "a@example.org", "pw")
 client = Client()
 client.force_login(user)
 key = "key-of-at-least-16-characters"
-first, again = [client.post("/work", b"{}", content_type="application/json", headers={"Idempotency-Key": key})
+first, again = [client.post("/jobs", b"{}", content_type="application/json", headers={"Idempotency-Key": key})
                 for _ in range(2)]
 assert again.headers["idempotent-replayed"] == "true", again.headers
 from twicesafe.django.models import Record

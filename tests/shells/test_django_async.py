@@ -109,8 +109,8 @@ def test_a_transaction_is_that_of_the_asynchronous_orm(site: Site) -> None:
         first = await site.apost()
         assert first.json() == {"inside": [True, True]}
         same(first, await site.apost())
-        refused = await site.apost("/work?no", key="other")
-        same(refused, await site.apost("/work?no", key="other"))
+        refused = await site.apost("/jobs?no", key="other")
+        same(refused, await site.apost("/jobs?no", key="other"))
 
     run(site, trial, idempotent(effects="transactional")(work))
     assert site.rows() == 2

@@ -38,8 +38,8 @@ def _plain(response: Any) -> bytes:
 
 def test_a_path_is_the_same_behind_every_server(site: Site) -> None:
     """F3, K: a server that does not tell the raw path gives the one that clients write, percent signs and all."""
-    with site.serving(url("work/<path:rest>", idempotent()(worker(site)))):
-        for path in ("/work/ada@example.com:refund,now;a=b!$&'()*+~", "/work/caf%C3%A9%20au"):
+    with site.serving(url("jobs/<path:rest>", idempotent()(worker(site)))):
+        for path in ("/jobs/ada@example.com:refund,now;a=b!$&'()*+~", "/jobs/caf%C3%A9%20au"):
             same(site.post(path, key=path[:12]), site.post(path, key=path[:12], REQUEST_URI=path))
     assert site.rows() == 2
 
@@ -64,10 +64,10 @@ def test_compression_around_and_inside(site: Site, inside: bool) -> None:
 def test_conditional_requests_around_do_not_change_what_is_stored(site: Site) -> None:
     """D2: ConditionalGetMiddleware and a slash that is missing are layers around: their answers are no record."""
     middleware = [f"{HERE}.Callers", COMMON, "django.middleware.http.ConditionalGetMiddleware", OURS]
-    with site.serving(url("work/", idempotent()(worker(site))), MIDDLEWARE=middleware, APPEND_SLASH=True):
-        assert site.post("/work").status_code in (301, 404, 500)
+    with site.serving(url("jobs/", idempotent()(worker(site))), MIDDLEWARE=middleware, APPEND_SLASH=True):
+        assert site.post("/jobs").status_code in (301, 404, 500)
         assert site.record() is None
-        same(site.post("/work/"), site.post("/work/"))
+        same(site.post("/jobs/"), site.post("/jobs/"))
     assert site.rows() == 1
 
 
@@ -82,14 +82,14 @@ def test_csrf_looks_into_an_upload_before_the_view(site: Site) -> None:
     def form(request: Any) -> HttpResponse:
         return HttpResponse(get_token(request))
 
-    with site.serving(url("work", work), url("form", form), MIDDLEWARE=[f"{HERE}.Callers", CSRF, OURS]):
+    with site.serving(url("jobs", work), url("form", form), MIDDLEWARE=[f"{HERE}.Callers", CSRF, OURS]):
         client = Client(enforce_csrf_checks=True)
         token = client.get("/form").content.decode()
         headers = {"Idempotency-Key": K, "X-User": "ann"}
 
         def send(**fields: Any) -> Any:
             file = SimpleUploadedFile("f.bin", bytes(range(256)) * 20_000)
-            return client.post("/work", {"a": "1", "f": file, **fields}, headers=headers)
+            return client.post("/jobs", {"a": "1", "f": file, **fields}, headers=headers)
 
         assert send().status_code == 403
         assert site.rows() == 0 and site.record() is None
@@ -112,7 +112,7 @@ def test_uploads_over_djangos_memory_are_read(site: Site) -> None:
     headers = {"Idempotency-Key": K, "X-User": "ann"}
     with site.serving(work, DATA_UPLOAD_MAX_MEMORY_SIZE=1000, MIDDLEWARE=[f"{HERE}.Callers", CSRF, OURS]):
         replies = [
-            Client().post("/work", {"a": "1", "f": SimpleUploadedFile("f", bytes(range(256)) * 20)}, headers=headers)
+            Client().post("/jobs", {"a": "1", "f": SimpleUploadedFile("f", bytes(range(256)) * 20)}, headers=headers)
             for _ in range(2)
         ]
         same(*replies)

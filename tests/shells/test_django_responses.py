@@ -39,7 +39,7 @@ def test_cookies_are_a_rule(site: Site) -> None:
         response.set_cookie("b", 'quoted "two"', max_age=60, samesite="Lax", secure=True)
         return response
 
-    with site.serving(url("not", idempotent(name="not")(work)), url("work", idempotent(store_cookies=True)(work))):
+    with site.serving(url("not", idempotent(name="not")(work)), url("jobs", idempotent(store_cookies=True)(work))):
         assert not (site.post("/not"), site.post("/not"))[1].cookies
         first = site.post(key="other")
         assert len(first.cookies) == 2
@@ -97,7 +97,7 @@ def test_files_are_sent_whole_and_closed(site: Site, tmp_path) -> None:
         opened.append((tmp_path / "file").open("rb"))
         return FileResponse(opened[-1], as_attachment=True, filename="a, b.bin")
 
-    with site.serving(url("small", idempotent(response_limit=100)(work)), url("work", idempotent(name="w")(work))):
+    with site.serving(url("small", idempotent(response_limit=100)(work)), url("jobs", idempotent(name="w")(work))):
         first, again = site.post(), site.post()
         assert first.content == bytes(range(256)) * 80
         same(first, again)

@@ -57,10 +57,10 @@ class ByName:
 
 
 def route(kind: str, do: Do, **contract: Any) -> Any:
-    """`POST /work` does `do` in a view of this kind; `PUT /work` too, under no contract."""
+    """`POST /jobs` does `do` in a view of this kind; `PUT /jobs` too, under no contract."""
     match kind:
         case "function":
-            return url("work", idempotent(**contract)(lambda request: do()))
+            return url("jobs", idempotent(**contract)(lambda request: do()))
         case "method" | "dispatch":
 
             class Plain(View):
@@ -70,7 +70,7 @@ def route(kind: str, do: Do, **contract: Any) -> Any:
                 put = post
 
             name = "post" if kind == "method" else kind
-            return url("work", method_decorator(idempotent(**contract), name=name)(Plain).as_view())
+            return url("jobs", method_decorator(idempotent(**contract), name=name)(Plain).as_view())
         case "ninja":
             return _ninja(do, contract)
         case _:
@@ -85,7 +85,7 @@ def _rest(kind: str, do: Do, contract: dict[str, Any]) -> Any:
     # Not by settings, which REST framework has read when it was imported, whoever did that.
     if kind == "api_view":
         view = permission_classes([])(authentication_classes([ByName])(idempotent(**contract)(lambda request: do())))
-        return url("work", api_view(["POST", "PUT"])(view))
+        return url("jobs", api_view(["POST", "PUT"])(view))
 
     class Work(IdempotentMixin, ViewSet if kind == "viewset" else APIView):
         idempotency = contract
@@ -97,7 +97,7 @@ def _rest(kind: str, do: Do, contract: dict[str, Any]) -> Any:
 
         put = post
 
-    return url("work", Work.as_view(*[{"post": "post", "put": "put"}] * (kind == "viewset")))
+    return url("jobs", Work.as_view(*[{"post": "post", "put": "put"}] * (kind == "viewset")))
 
 
 def _ninja(do: Do, contract: dict[str, Any]) -> Any:
@@ -109,12 +109,12 @@ def _ninja(do: Do, contract: dict[str, Any]) -> Any:
     def mapped(request: Any, error: MappedError) -> HttpResponse:
         return api.create_response(request, {"mapped": True}, status=409)
 
-    @api.post("/work")
+    @api.post("/jobs")
     @idempotent(**contract)
     def work(request):
         return do()
 
-    @api.put("/work")
+    @api.put("/jobs")
     def put(request):
         return do()
 
@@ -274,7 +274,7 @@ def test_hooks_run_once_after_the_commit(site: Site, effects: str, atomic: bool)
         same(site.post(), site.post())
         assert told == [1]
         if atomic or effects == "transactional":
-            assert site.post("/work?no", key="other").status_code == 500
+            assert site.post("/jobs?no", key="other").status_code == 500
             assert told == [1]
             assert site.rows() == 1
 
@@ -358,7 +358,7 @@ def test_where_it_cannot_be_told_which_view_is_called_none_loses_its_transaction
 
     old, new = (lambda request: ending(site, "unhandled")()), idempotent()(lambda request: ending(site, "succeeds")())
     with site.serving(either(old, new), TWICESAFE={"STORE": MemoryStore()}):
-        assert [site.post("/work?old=1").status_code, site.post().status_code] == [500, 500]
+        assert [site.post("/jobs?old=1").status_code, site.post().status_code] == [500, 500]
     assert site.rows() == 0
 
 

@@ -64,7 +64,7 @@ def test_what_a_decorator_above_refuses_leaves_no_record(site: Site) -> None:
 
 def test_a_view_that_has_no_hash_is_served(site: Site) -> None:
     """R3, H: an object that compares by value, under a contract or none: with a key and without."""
-    with site.serving(url("plain", Equal()), url("work", idempotent(name="equal")(Equal()))):
+    with site.serving(url("plain", Equal()), url("jobs", idempotent(name="equal")(Equal()))):
         assert [site.post("/plain").content, site.post("/plain", key=None).content] == [b"done", b"done"]
         same(site.post(), site.post())
 
@@ -148,7 +148,7 @@ def test_a_view_is_not_called_without_the_middleware(site: Site) -> None:
     with site.serving(idempotent()(worker(site)), MIDDLEWARE=[f"{HERE}.Callers"]):
         assert site.post().status_code == 500
         with pytest.raises(ConfigurationError, match="MIDDLEWARE"):
-            django_site.request(Client(), "/work", b"{}")
+            django_site.request(Client(), "/jobs", b"{}")
     assert site.rows() == 0
 
 
@@ -200,7 +200,7 @@ def test_a_view_knows_its_key(site: Site) -> None:
 
     with site.serving(work):
         assert site.post(key=None).content == b"none"
-        assert site.post("/work?no").status_code == 422
+        assert site.post("/jobs?no").status_code == 422
         first = site.post()
         assert first.json()["key"] == K and len(first.json()["derived"]) == 36
         same(first, site.post())
@@ -225,7 +225,7 @@ def test_a_duplicate_may_be_answered_anew(site: Site, kept: bool) -> None:
 
 def test_every_view_may_be_protected(site: Site) -> None:
     """R2, E1: with EVERY_VIEW undecorated views are under the policy of the settings; routing refuses as ever."""
-    routes = [url("work", worker(site)), url("own", idempotent(required=True)(worker(site)))]
+    routes = [url("jobs", worker(site)), url("own", idempotent(required=True)(worker(site)))]
     with site.serving(*routes, every_view=True, TWICESAFE={"POLICY": {"key_retention": DAY * 2}}):
         same(site.post(), site.post())
         assert site.rows() == 1

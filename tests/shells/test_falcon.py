@@ -28,14 +28,14 @@ def made(store=None, **how):
     return Idempotency(store or MemoryStore(), scope=how.pop("scope", PUBLIC), observer=lambda event: None, **how), []
 
 
-def served(safe, resource, *, middleware=(), path="/work", **how):
+def served(safe, resource, *, middleware=(), path="/jobs", **how):
     """An application with one resource, and a client of what a server would be given."""
     app = falcon.App(middleware=list(middleware))
     app.add_route(path, resource)
     return app, TestClient(safe.protect(app, **how))
 
 
-def post(client, path="/work", headers=KEY, body="x"):
+def post(client, path="/jobs", headers=KEY, body="x"):
     return client.simulate_post(path, headers=headers, body=body)
 
 
@@ -105,7 +105,7 @@ def test_a_handler_for_every_exception_answers_inside():
             resp.status, resp.text = 500, "mine"
 
         app = falcon.App()
-        app.add_route("/work", Work())
+        app.add_route("/jobs", Work())
         if early:
             app.add_error_handler(Exception, mine)
         client = TestClient(safe.protect(app))
@@ -160,7 +160,7 @@ def test_every_responder_may_be_an_operation_and_a_contract_of_its_own_wins():
     assert post(client, headers=ada).status_code == 400
     assert [post(client, headers=KEY | ada).headers.get(MARKER) for _ in range(2)] == [None, "true"]
     assert [post(client, "/own", ada).status_code for _ in range(2)] == [200, 200]
-    assert client.simulate_get("/work", headers=ada).status_code == 200
+    assert client.simulate_get("/jobs", headers=ada).status_code == 200
     assert ledger == ["post", "own", "own", "get"]
 
 
@@ -178,7 +178,7 @@ def test_a_method_that_is_not_allowed_claims_nothing_with_every_responder():
             resp.status = 201
 
     app, client = served(safe, Readable(), path="/readable", every_responder=True)
-    app.add_route("/work", Work())
+    app.add_route("/jobs", Work())
     assert post(client, "/readable").status_code == 405
     assert [post(client).status_code for _ in range(2)] == [201, 201]
     assert ledger == ["post"]
@@ -209,20 +209,20 @@ def test_a_transaction_agrees_with_its_answer(tmp_path):
                 raise ZeroDivisionError
             resp.status = 400 if how == "returned" else 201
 
-    _, client = served(safe, Work(), path="/work/{how}")
+    _, client = served(safe, Work(), path="/jobs/{how}")
     for how, status in (("raised", 409), ("returned", 400)):
-        answers = [post(client, f"/work/{how}", {"Idempotency-Key": how}) for _ in range(2)]
+        answers = [post(client, f"/jobs/{how}", {"Idempotency-Key": how}) for _ in range(2)]
         assert rows() == 0
         assert [(answer.status_code, answer.headers.get(MARKER)) for answer in answers] == [
             (status, None),
             (status, "true"),
         ]
-    assert post(client, "/work/broken", {"Idempotency-Key": "b"}).status_code == 500
-    assert post(client, "/work/raised", {}).status_code == 409
+    assert post(client, "/jobs/broken", {"Idempotency-Key": "b"}).status_code == 500
+    assert post(client, "/jobs/raised", {}).status_code == 409
     assert rows() == 0
-    assert [post(client, "/work/fine").status_code for _ in range(2)] == [201, 201]
+    assert [post(client, "/jobs/fine").status_code for _ in range(2)] == [201, 201]
     assert rows() == 1
-    assert post(client, "/work/fine", {}).status_code == 201
+    assert post(client, "/jobs/fine", {}).status_code == 201
     assert rows() == 2
     store.close()
 
@@ -241,7 +241,7 @@ def test_an_answer_may_be_rebuilt():
             resp.status, resp.text = 201, "first"
 
     _, client = served(safe, Work())
-    assert [post(client).text, post(client).text] == ["first", "/work"]
+    assert [post(client).text, post(client).text] == ["first", "/jobs"]
     assert len(ledger) == 1
 
 
@@ -259,7 +259,7 @@ def test_falcon_on_asgi_is_served_by_the_asgi_middleware():
             raise falcon.HTTPConflict
 
     app = falcon.asgi.App()
-    app.add_route("/work", Work())
+    app.add_route("/jobs", Work())
     safe = IdempotencyMiddleware(app, AsyncMemoryStore(), scope=PUBLIC, observer=lambda event: None)
 
     async def trial():
@@ -282,7 +282,7 @@ def test_an_operation_that_nothing_protects_is_refused():
             ledger.append(1)
 
     app = falcon.App()
-    app.add_route("/work", Work())
+    app.add_route("/jobs", Work())
     app.add_error_handler(ConfigurationError, lambda req, resp, error, params: resp.set_header("x-said", str(error)))
     assert "nothing protects it" in post(TestClient(app)).headers["x-said"]
     assert ledger == []

@@ -52,10 +52,10 @@ def test_every_kind_of_answer_replays_as_it_was(route, answer, status, media_typ
     async def trial():
         served = Service()
 
-        @served.app.post("/work", **route)
+        @served.app.post("/jobs", **route)
         @served.safe.operation()
         async def work(response: Response):
-            response.headers["location"] = "/work/1"
+            response.headers["location"] = "/jobs/1"
             response.headers["etag"] = '"v1"'
             return answer(served.append()["n"], response)
 
@@ -98,13 +98,13 @@ def test_an_error_that_somebody_handles_is_an_answer(fails, appends, form):
 
         if form == "async":
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             @served.safe.operation()
             async def work() -> None:
                 act()
         else:
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             @served.safe.operation()
             def work() -> None:
                 act()
@@ -126,7 +126,7 @@ def test_an_answer_that_says_nothing_was_done_frees_the_key(status):
         served = Service()
         busy = [True]
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, int]:
             if busy[0]:
@@ -157,7 +157,7 @@ def test_an_error_that_nobody_handles(effects, custom):
             async def broken(request, error):
                 return JSONResponse({"custom": True}, 500)
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation(effects=effects)
         async def work() -> dict[str, int]:
             served.append()
@@ -187,7 +187,7 @@ def test_an_error_in_an_application_that_is_mounted():
         inside = FastAPI()
         served.app.mount("/inside", inside)
 
-        @inside.post("/work")
+        @inside.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, int]:
             served.append()
@@ -198,8 +198,8 @@ def test_an_error_in_an_application_that_is_mounted():
         async def fine() -> dict[str, int]:
             return served.append()
 
-        first = await served.post("/inside/work", raises=ZeroDivisionError)
-        again = await served.post("/inside/work")
+        first = await served.post("/inside/jobs", raises=ZeroDivisionError)
+        again = await served.post("/inside/jobs")
         assert served.ledger == [1]
         assert (first.status, again.status, again.body, again.replayed) == (500, 500, first.body, True)
         for _ in range(2):
@@ -219,7 +219,7 @@ def test_an_answer_that_does_not_fit_its_model_is_an_error():
     async def trial():
         served = Service()
 
-        @served.app.post("/work", response_model=Receipt)
+        @served.app.post("/jobs", response_model=Receipt)
         @served.safe.operation()
         async def work() -> Any:
             served.append()
@@ -239,7 +239,7 @@ def test_lines_of_one_name_stay_apart():
     async def trial():
         served = Service()
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work(response: Response) -> dict[str, int]:
             response.headers.append("link", "</a>; rel=a")
@@ -263,7 +263,7 @@ def test_what_the_log_says(caplog):
     async def trial():
         served = Service()
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work(body: dict[str, Any], _: Annotated[str, Depends(served.user)]) -> dict[str, str]:
             served.append()

@@ -120,7 +120,7 @@ def test_the_document_says_where_keys_stand() -> None:
         {"in": "form", "name": NAME},
         {"in": "query", "name": NAME},
     ]
-    only = service(header="", fields=(JsonMember(NAME),), required=True).app.openapi()["paths"]["/work"]["post"]
+    only = service(header="", fields=(JsonMember(NAME),), required=True).app.openapi()["paths"]["/jobs"]["post"]
     assert not [one for one in only.get("parameters", ()) if one["name"] == "Idempotency-Key"]
     assert (only["x-idempotency"]["header"], only["x-idempotency"]["required"]) == (None, True)
 
@@ -137,7 +137,7 @@ def test_answers_announce_how_long_a_key_is_remembered() -> None:
         assert served.ledger == [1] and await served.state(K) is not None
 
     asyncio.run(trial())
-    responses = served.app.openapi()["paths"]["/work"]["post"]["responses"]
+    responses = served.app.openapi()["paths"]["/jobs"]["post"]["responses"]
     assert {"Idempotent-Replayed", "Idempotency-Key-Retention"} <= responses["201"]["headers"].keys()
-    other = service(marker="X-Again", retention_header="").app.openapi()["paths"]["/work"]["post"]["responses"]
+    other = service(marker="X-Again", retention_header="").app.openapi()["paths"]["/jobs"]["post"]["responses"]
     assert "X-Again" in other["201"]["headers"] and "Idempotency-Key-Retention" not in other["201"]["headers"]

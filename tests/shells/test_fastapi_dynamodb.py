@@ -18,10 +18,10 @@ def place(dynamodb_server: DynamodbServer) -> Place:
 
 
 def charging(place: Place, store: Any) -> Service:
-    """`POST /work` puts an item, unless the amount is too much, and then changes its mind."""
+    """`POST /jobs` puts an item, unless the amount is too much, and then changes its mind."""
     served = Service(store)
 
-    @served.app.post("/work", status_code=201)
+    @served.app.post("/jobs", status_code=201)
     @served.safe.operation(effects="transactional")
     async def work(body: Work, db: Annotated[Any, Depends(served.safe.connection)]) -> dict[str, int]:
         place.write(db)

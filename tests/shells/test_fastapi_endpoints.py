@@ -24,7 +24,7 @@ def test_background_tasks_run_once():
         def audited(tasks: BackgroundTasks) -> None:
             tasks.add_task(done.append, "audit")
 
-        @served.app.post("/work", dependencies=[Depends(audited)])
+        @served.app.post("/jobs", dependencies=[Depends(audited)])
         @served.safe.operation()
         async def work(tasks: BackgroundTasks) -> dict[str, int]:
             tasks.add_task(done.append, "mail")
@@ -44,7 +44,7 @@ def test_a_failing_background_task_changes_nothing():
     async def trial():
         served = Service()
 
-        @served.app.post("/work", status_code=201)
+        @served.app.post("/jobs", status_code=201)
         @served.safe.operation()
         async def work(tasks: BackgroundTasks) -> dict[str, int]:
             def fail() -> None:
@@ -69,14 +69,14 @@ def test_endpoints_that_block_run_in_threads():
         served = Service()
         threads = set()
 
-        @served.app.post("/work/{number}")
+        @served.app.post("/jobs/{number}")
         @served.safe.operation()
         def work(number: int, body: Work, request: Request, x: str = "-", x_user: Annotated[str, Header()] = ""):
             threads.add(threading.current_thread())
             return served.append((number, body.amount, request.method, x, x_user))
 
         for _ in range(2):
-            reply = await served.post("/work/7", query=b"x=y")
+            reply = await served.post("/jobs/7", query=b"x=y")
         assert served.ledger == [(7, 1, "POST", "y", "ann")]
         assert threading.current_thread() not in threads
         assert reply.replayed
@@ -116,7 +116,7 @@ def test_endpoints_may_be_of_any_form(form):
         endpoint = Endpoint(served)
         call = {"object": endpoint, "method": endpoint.method, "decorated": noted(endpoint.method)}[form]
         decorated = served.safe.operation()(call)
-        served.app.post("/work")(noted(decorated) if form == "decorated" else decorated)
+        served.app.post("/jobs")(noted(decorated) if form == "decorated" else decorated)
         for _ in range(2):
             reply = await served.post()
         assert served.ledger == [1]
@@ -140,7 +140,7 @@ class Amount:
     def __init__(self, body: Work) -> None:
         self.amount = body.amount
 
-@served.app.post("/work")
+@served.app.post("/jobs")
 @served.safe.operation()
 async def work(
     amount: Annotated[Amount, Depends()], attempt: Annotated[KeyedRequest, Depends(served.safe.current)]
@@ -170,7 +170,7 @@ def test_a_handler_may_know_its_request():
         served = Service()
         derived = []
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation(effects="keyed")
         async def work(attempt: Annotated[KeyedRequest, Depends(served.safe.current)]) -> dict[str, int]:
             if not attempt.key:
@@ -198,7 +198,7 @@ def test_routers_and_prefixes():
         served = Service()
         outer, inner = APIRouter(prefix="/outer"), APIRouter(prefix="/inner")
 
-        @inner.post("/work")
+        @inner.post("/jobs")
         @served.safe.operation()
         async def work(body: Work) -> dict[str, int]:
             return served.append(body.amount)
@@ -206,7 +206,7 @@ def test_routers_and_prefixes():
         outer.include_router(inner)
         served.app.include_router(outer, prefix="/v1")
         for _ in range(2):
-            reply = await served.post("/v1/outer/inner/work")
+            reply = await served.post("/v1/outer/inner/jobs")
         assert served.ledger == [1]
         assert reply.replayed
 

@@ -42,7 +42,7 @@ def test_a_new_login_is_the_same_caller():
 
         served = Service(scope=user)
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, int]:
             return served.append()
@@ -66,7 +66,7 @@ def test_a_caller_who_cannot_be_named_is_refused():
 
         served = Service(scope=nobody)
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, int]:
             return served.append()
@@ -85,7 +85,7 @@ def test_a_scope_that_is_no_text_is_a_fault_of_the_server():
     async def trial():
         served = Service(scope=lambda: {"id": 1})
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, int]:
             return served.append()
@@ -156,7 +156,7 @@ def test_settings_of_a_policy_hold_on_the_route():
             header="X-Request-Key", key=KeyRule(KeySyntax.UUID), fingerprint=FingerprintRule(JSON), methods={"PUT"}
         )
 
-        @served.app.put("/work")
+        @served.app.put("/jobs")
         @served.safe.operation(strict, required=True)
         async def work(body: Work) -> dict[str, int]:
             return served.append(body.amount)
@@ -180,7 +180,7 @@ def test_a_key_with_another_body_is_refused(while_running):
         served = Service()
         waiting, go = asyncio.Event(), asyncio.Event()
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation(body_limit=100_000)
         async def work(body: dict[str, str]) -> dict[str, int]:
             waiting.set()
@@ -258,7 +258,7 @@ def test_routes_without_a_contract_are_left_alone():
                 current(request.scope)
             return served.append(await request.body())
 
-        @served.app.get("/work")
+        @served.app.get("/jobs")
         async def read() -> dict[str, int]:
             return served.append("read")
 
@@ -322,8 +322,8 @@ def test_httpx_over_the_application():
         served = service()
         transport = httpx.ASGITransport(served.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://test", headers={"x-user": "ann"}) as client:
-            first = await client.post("/work", json={"amount": 3}, headers={"Idempotency-Key": K})
-            second = await client.post("/work", json={"amount": 3}, headers={"Idempotency-Key": f'"{K}"'})
+            first = await client.post("/jobs", json={"amount": 3}, headers={"Idempotency-Key": K})
+            second = await client.post("/jobs", json={"amount": 3}, headers={"Idempotency-Key": f'"{K}"'})
         assert served.ledger == [3]
         assert first.json() == second.json() == {"n": 1}
         assert second.headers["idempotent-replayed"] == "true"
@@ -337,7 +337,7 @@ def test_the_callers_dependency_is_resolved_once_and_may_be_overridden():
     async def trial():
         served = Service()
 
-        @served.app.post("/work", status_code=201)
+        @served.app.post("/jobs", status_code=201)
         @served.safe.operation()
         async def work(body: Work, who: Annotated[str, Depends(served.user)]) -> dict[str, str]:
             served.append(who)

@@ -106,7 +106,7 @@ def test_the_decorator_above_the_route():
     with pytest.raises(ConfigurationError, match="below"):
 
         @served.safe.operation()
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         async def work() -> None: ...
 
 
@@ -119,7 +119,7 @@ def test_the_decorator_above_the_route_of_a_router(seen):
         router = APIRouter()
 
         @served.safe.operation()
-        @router.post("/work")
+        @router.post("/jobs")
         async def work() -> None:
             served.append()
 
@@ -129,7 +129,7 @@ def test_the_decorator_above_the_route_of_a_router(seen):
                 await start(served.app)
             return
         for _ in range(2):
-            failed = await served.post("/v1/work", raises=ConfigurationError)
+            failed = await served.post("/v1/jobs", raises=ConfigurationError)
             assert served.ledger == []
             assert failed.status == 500
 
@@ -155,7 +155,7 @@ def test_a_route_whose_method_takes_no_key(methods, taken, fine):
         served = Service()
         settings = {} if taken is None else {"methods": taken}
 
-        @served.app.api_route("/work", methods=methods)
+        @served.app.api_route("/jobs", methods=methods)
         @served.safe.operation(**settings)
         async def work() -> None: ...
 
@@ -235,7 +235,7 @@ def test_a_dependency_that_is_left_after_the_transaction_has_ended(tmp_path):
                     @served.safe.operation(effects="transactional")
                     async def late(pending: Annotated[Any, Depends(early)]) -> None: ...
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             @served.safe.operation(effects="transactional")
             async def work(pending: Annotated[list[int], Depends(session, scope="function")]) -> dict[str, int]:
                 pending.append(7)
@@ -254,10 +254,10 @@ def test_the_connection_on_a_route_that_is_no_operation(tmp_path):
     async def trial():
         async with Bank(tmp_path) as served:
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             async def work(db: Annotated[Any, Depends(served.safe.connection)]) -> None: ...
 
-            with pytest.raises(ConfigurationError, match="/work"):
+            with pytest.raises(ConfigurationError, match="/jobs"):
                 await start(served.app)
             failed = await served.post(raises=ConfigurationError)
             assert served.rows() == []
@@ -272,7 +272,7 @@ def test_an_operation_served_by_another_application():
     async def trial():
         served, other = Service(), Service()
 
-        @other.app.post("/work")
+        @other.app.post("/jobs")
         @served.safe.operation()
         async def work() -> None:
             served.append()
@@ -294,7 +294,7 @@ def test_a_public_scope_is_said():
     async def trial():
         served = Service(scope=PUBLIC, policy=Policy(required=True))
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, int]:
             return served.append()

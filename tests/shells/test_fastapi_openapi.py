@@ -19,10 +19,10 @@ PROBLEM = {"$ref": "#/components/schemas/IdempotencyProblem"}
 
 
 def served_with(**settings) -> Service:
-    """`POST /work` under these settings, and `POST /plain` under none."""
+    """`POST /jobs` under these settings, and `POST /plain` under none."""
     served = Service()
 
-    @served.app.post("/work", status_code=201)
+    @served.app.post("/jobs", status_code=201)
     @served.safe.operation(**settings)
     async def work(body: Work) -> dict[str, int]:
         """Append to the ledger."""
@@ -39,7 +39,7 @@ def served_with(**settings) -> Service:
     return served
 
 
-def described(schema: dict[str, Any], path: str = "/work", method: str = "post") -> dict[str, Any]:
+def described(schema: dict[str, Any], path: str = "/jobs", method: str = "post") -> dict[str, Any]:
     return schema["paths"][path][method]
 
 
@@ -147,7 +147,7 @@ def test_an_openapi_of_the_applications_own(when):
             app.openapi = custom
         safe = Idempotency(app, AsyncMemoryStore(), scope=lambda: "ann")
 
-        @app.post("/work")
+        @app.post("/jobs")
         @safe.operation()
         async def work() -> None: ...
 
@@ -173,7 +173,7 @@ def test_a_route_that_documents_the_same_statuses_keeps_what_it_says():
     own = {"model": Work, "description": "Sold out"}
     theirs = {"description": "Odd", "content": {"application/problem+json": {"schema": {"type": "object"}}}}
 
-    @served.app.post("/work", responses={409: own, 400: theirs, "4XX": {"description": "No"}})
+    @served.app.post("/jobs", responses={409: own, 400: theirs, "4XX": {"description": "No"}})
     @served.safe.operation()
     async def work(idempotency_key: Annotated[str, Header()]) -> None: ...
 
@@ -191,7 +191,7 @@ def test_operations_of_routers_under_prefixes_are_documented():
     served = Service()
     router = APIRouter()
 
-    @router.post("/work")
+    @router.post("/jobs")
     @served.safe.operation()
     async def work() -> None: ...
 
@@ -199,7 +199,7 @@ def test_operations_of_routers_under_prefixes_are_documented():
     served.app.include_router(router, prefix="/v2")
     schema = served.app.openapi()
     for prefix in ("/v1", "/v2"):
-        assert "409" in described(schema, f"{prefix}/work")["responses"]
+        assert "409" in described(schema, f"{prefix}/jobs")["responses"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_rivals_run_once():
         served = Service()
         go = asyncio.Event()
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work(body: Work) -> dict[str, int]:
             await go.wait()
@@ -44,7 +44,7 @@ def test_rivals_run_once():
 
         wires = [
             Wire(
-                served.app, path="/work", headers=[(b"x-user", b"ann"), (b"content-type", b"application/json")]
+                served.app, path="/jobs", headers=[(b"x-user", b"ann"), (b"content-type", b"application/json")]
             ).start()
             for _ in range(20)
         ]
@@ -70,7 +70,7 @@ def test_rivals_run_once():
         ({"body": b'{"amount": '}, 422),
         ({"headers": [(b"content-type", b"text/plain")], "body": b"amount"}, 422),
         ({"body": b'{"amount": 1, "padding": "' + b"x" * 2000 + b'"}'}, 413),
-        ({"path": "/work/"}, 307),
+        ({"path": "/jobs/"}, 307),
     ],
 )
 def test_a_request_that_is_refused_before_the_endpoint_leaves_the_key_free(how, status):
@@ -112,14 +112,14 @@ def test_authentication_comes_before_the_claim_and_before_the_replay(where):
 
         if where == "endpoint":
 
-            @router.post("/work", status_code=201)
+            @router.post("/jobs", status_code=201)
             @served.safe.operation()
             async def work(body: Work, user: Annotated[str, Depends(served.user)]) -> dict[str, int]:
                 return served.append(body.amount)
 
         else:
 
-            @router.post("/work", status_code=201, dependencies=checks if where == "route" else [])
+            @router.post("/jobs", status_code=201, dependencies=checks if where == "route" else [])
             @served.safe.operation()
             async def work(body: Work) -> dict[str, int]:
                 return served.append(body.amount)
@@ -152,7 +152,7 @@ def test_a_replay_is_validated_as_a_first_run_is():
                 raise HTTPException(422, "too much")
             return body
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work(body: Annotated[Work, Depends(modest)]) -> dict[str, int]:
             return served.append(body.amount)
@@ -193,7 +193,7 @@ def test_dependencies_with_their_own_sessions_end_well_on_a_replay():
             def add(self, amount: int) -> dict[str, int]:
                 return served.append(amount)
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work(body: Work, repository: Annotated[Repository, Depends()]) -> dict[str, int]:
             return repository.add(body.amount)
@@ -219,7 +219,7 @@ def test_a_client_that_leaves_before_the_claim_is_an_ordinary_request():
 
         served = Service(scope=slow)
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, int]:
             return served.append()
@@ -244,7 +244,7 @@ def test_a_client_that_leaves_after_the_claim_changes_nothing():
         served = Service()
         waiting, go = asyncio.Event(), asyncio.Event()
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, int]:
             waiting.set()
@@ -277,7 +277,7 @@ def test_half_an_upload_claims_nothing():
         async def bare() -> dict[str, int]:
             return served.append("bare")
 
-        for path in ("/work", "/bare"):
+        for path in ("/jobs", "/bare"):
             await served.post(path, parts=[b'{"amou', b'nt": '], cut=True)
             assert (served.ledger, len(served.store)) == ([], 0)
 

@@ -38,7 +38,7 @@ async def send_and_hang_up(address: str, until: asyncio.Event) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
     lines = {**HEADERS, "host": "test", "content-length": str(len(BODY))}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    writer.write(f"POST /work HTTP/1.1\r\n{head}\r\n".encode() + BODY)
+    writer.write(f"POST /jobs HTTP/1.1\r\n{head}\r\n".encode() + BODY)
     await until.wait()
     writer.transport.abort()
 
@@ -58,7 +58,7 @@ def test_a_client_that_hangs_up_on_uvicorn():
         app, store = FastAPI(), AsyncMemoryStore()
         safe = Idempotency(app, store, scope=user)
 
-        @app.post("/work", status_code=201)
+        @app.post("/jobs", status_code=201)
         @safe.operation(required=True)
         async def work(body: Work) -> dict[str, int]:
             waiting.set()
@@ -68,13 +68,13 @@ def test_a_client_that_hangs_up_on_uvicorn():
 
         async with served(app, lifespan="on") as address, httpx.AsyncClient(base_url=address) as client:
             await send_and_hang_up(address, waiting)
-            busy = await client.post("/work", content=BODY, headers=HEADERS)
+            busy = await client.post("/jobs", content=BODY, headers=HEADERS)
             go.set()
         assert ledger == [1]
         assert (busy.status_code, busy.headers["retry-after"]) == (409, "1")
         async with served(app) as address, httpx.AsyncClient(base_url=address) as client:
-            again = await client.post("/work", content=BODY, headers=HEADERS)
-            stranger = await client.post("/work", content=BODY, headers={**HEADERS, "x-user": ""})
+            again = await client.post("/jobs", content=BODY, headers=HEADERS)
+            stranger = await client.post("/jobs", content=BODY, headers={**HEADERS, "x-user": ""})
         assert ledger == [1]
         assert (again.status_code, again.json()) == (201, {"n": 1})
         assert again.headers["idempotent-replayed"] == "true"
@@ -104,7 +104,7 @@ def test_effect_and_answer_on_postgresql(postgresql_server):
         app = FastAPI(lifespan=lifespan)
         safe = Idempotency(app, store, scope=user)
 
-        @app.post("/work", status_code=201)
+        @app.post("/jobs", status_code=201)
         @safe.operation(effects="transactional")
         async def work(body: Work, db: Annotated[Any, Depends(safe.connection)]) -> dict[str, int]:
             await db.execute("INSERT INTO ledger VALUES ($1)", body.amount)
@@ -123,7 +123,7 @@ def test_effect_and_answer_on_postgresql(postgresql_server):
 
             async def ask(amount: Any, key: str | None, who: str = "ann") -> httpx.Response:
                 headers = {"x-user": who} | ({"idempotency-key": key} if key else {})
-                return await client.post("/work", json={"amount": amount}, headers=headers)
+                return await client.post("/jobs", json={"amount": amount}, headers=headers)
 
             async def rows() -> list[int]:
                 found = (await client.get("/ledger")).json()

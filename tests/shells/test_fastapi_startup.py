@@ -26,7 +26,7 @@ def test_a_server_is_told_that_the_application_did_not_start():
         router = APIRouter()
 
         @served.safe.operation()
-        @router.post("/work")
+        @router.post("/jobs")
         async def work() -> None: ...
 
         served.app.mount("/inside", FastAPI(routes=router.routes))
@@ -92,7 +92,7 @@ def test_an_application_around_a_mounted_one_can_wait_for_its_work():
         inside, go = asyncio.Event(), asyncio.Event()
         served = Service()
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, int]:
             inside.set()
@@ -108,7 +108,7 @@ def test_an_application_around_a_mounted_one_can_wait_for_its_work():
 
         around = FastAPI(lifespan=lifespan)
         around.mount("/inside", served.app)
-        wire = Wire(around, path="/inside/work", headers=[(b"x-user", b"ann")]).start()
+        wire = Wire(around, path="/inside/jobs", headers=[(b"x-user", b"ann")]).start()
         await inside.wait()
         wire.task.cancel()
         await wire.end()

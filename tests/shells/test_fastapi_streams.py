@@ -24,7 +24,7 @@ def test_a_stream_flows_and_replays_whole():
         arrived: list[bytes] = []
         seen: list[int] = []
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> StreamingResponse:
             async def pieces() -> AsyncIterator[bytes]:
@@ -54,7 +54,7 @@ def test_a_stream_that_breaks_is_never_a_success():
     async def trial():
         served = Service()
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> StreamingResponse:
             def pieces() -> Iterator[bytes]:
@@ -81,7 +81,7 @@ def test_an_endpoint_that_yields_is_claimed_before_its_head_leaves():
         served = Service()
         waiting, go = asyncio.Event(), asyncio.Event()
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work(body: Work) -> AsyncIterator[dict[str, int]]:
             waiting.set()
@@ -112,7 +112,7 @@ def test_a_blocking_endpoint_that_yields():
     async def trial():
         served = Service()
 
-        @served.app.post("/work", response_class=StreamingResponse)
+        @served.app.post("/jobs", response_class=StreamingResponse)
         @served.safe.operation()
         def work() -> Iterator[str]:
             yield str(served.append()["n"])
@@ -134,7 +134,7 @@ def test_a_file_replays_whole(tmp_path, pathsend):
         file = tmp_path / "receipt.bin"
         file.write_bytes(bytes(range(256)) * 1000)
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> FileResponse:
             served.append()
@@ -162,7 +162,7 @@ def test_compression_around_it_compresses_each_answer_by_itself():
         served.app.add_middleware(GZipMiddleware, minimum_size=10)
         late = Idempotency(served.app, served.store, scope=served.user)
 
-        @served.app.post("/work")
+        @served.app.post("/jobs")
         @served.safe.operation()
         async def work() -> dict[str, str]:
             served.append()
@@ -174,7 +174,7 @@ def test_compression_around_it_compresses_each_answer_by_itself():
             served.append()
             return {"text": "x" * 1000}
 
-        for path, key in (("/work", "first-key-0000001"), ("/late", "second-key-000001")):
+        for path, key in (("/jobs", "first-key-0000001"), ("/late", "second-key-000001")):
             packed = await served.post(path, key=key, headers=[(b"accept-encoding", b"gzip")])
             plain = await served.post(path, key=key, headers=[(b"accept-encoding", b"identity")])
             assert packed.header(b"content-encoding") == b"gzip"

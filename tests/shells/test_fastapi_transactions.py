@@ -102,7 +102,7 @@ def test_what_is_refused_before_the_endpoint_leaves_nothing(tmp_path, refusal, a
 
             asked = served.safe.connection if asked_by == "endpoint" else noted
 
-            @served.app.post("/work", status_code=201)
+            @served.app.post("/jobs", status_code=201)
             @served.safe.operation(effects="transactional")
             async def work(db: Annotated[Any, Depends(asked)], body: Work, _: Annotated[None, Depends(guard)]) -> dict:
                 await insert(db)
@@ -136,7 +136,7 @@ def test_authentication_comes_before_the_connection(tmp_path):
                     order.append("ledger")
                     self.db = db
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             @served.safe.operation(effects="transactional")
             async def work(ledger: Annotated[Ledger, Depends()], checked: Annotated[None, Depends(guard)]) -> dict:
                 await insert(ledger.db)
@@ -178,7 +178,7 @@ def test_a_replay_found_by_a_dependency_ends_the_request_whatever_stands_between
             def tasks(tasks: BackgroundTasks) -> None:
                 tasks.add_task(seen.append, "task")
 
-            @served.app.post("/work", status_code=201, dependencies=[Depends(tasks)])
+            @served.app.post("/jobs", status_code=201, dependencies=[Depends(tasks)])
             @served.safe.operation(effects="transactional")
             async def work(
                 _: Annotated[None, Depends(meddling)], db: Annotated[Any, Depends(session, scope="function")]

@@ -48,7 +48,7 @@ def test_without_a_key_a_dependency_gets_the_connection_too(tmp_path):
                 await insert(db, 7)
                 return db
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             @served.safe.operation(effects="transactional")
             async def work(db: Annotated[Any, Depends(noted)], body: Work) -> dict:
                 await insert(db, body.amount)
@@ -70,7 +70,7 @@ def test_a_client_that_leaves(tmp_path, key):
         async with Bank(tmp_path) as served:
             waiting, go = asyncio.Event(), asyncio.Event()
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             @served.safe.operation(effects="transactional")
             async def work(db: Annotated[Any, Depends(served.safe.connection)]) -> dict:
                 await insert(db)
@@ -139,7 +139,7 @@ def test_a_stream_may_use_the_transaction_to_its_end(tmp_path, key):
     async def trial():
         async with Bank(tmp_path) as served:
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             @served.safe.operation(effects="transactional")
             async def work(db: Annotated[Any, Depends(served.safe.connection)]) -> StreamingResponse:
                 async def pieces() -> AsyncIterator[str]:
@@ -167,7 +167,7 @@ def test_an_answer_that_cannot_be_made_rolls_back(tmp_path, key):
     async def trial():
         async with Bank(tmp_path) as served:
 
-            @served.app.post("/work", response_model=Work)
+            @served.app.post("/jobs", response_model=Work)
             @served.safe.operation(effects="transactional")
             async def work(db: Annotated[Any, Depends(served.safe.connection)]) -> Any:
                 await insert(db)
@@ -186,7 +186,7 @@ def test_nothing_done_rolls_back(tmp_path):
     async def trial():
         async with Bank(tmp_path) as served:
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             @served.safe.operation(effects="transactional")
             async def work(
                 db: Annotated[Any, Depends(served.safe.connection)],

@@ -20,7 +20,7 @@ def test_after_request_functions_leave_what_is_recorded():
     app, safe, ledger = made()
     calls = []
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation()
     def work():
         ledger.append(1)
@@ -61,7 +61,7 @@ def test_before_request_functions_and_the_scope_come_before_the_claim():
     def closed():
         return ("closed", 403) if "X-Closed" in flask.request.headers else None
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation()
     def work():
         ledger.append(1)
@@ -82,7 +82,7 @@ def test_error_handlers_answer_inside():
     app, safe, ledger = made()
     shop = flask.Blueprint("shop", __name__, url_prefix="/shop")
 
-    @shop.post("/work")
+    @shop.post("/jobs")
     @safe.operation()
     def work():
         ledger.append(1)
@@ -103,7 +103,7 @@ def test_error_handlers_answer_inside():
         return "of the application", 500
 
     app.register_blueprint(shop)
-    for path, status, said in (("/shop/work", 409, b"of the blueprint"), ("/other", 500, b"of the application")):
+    for path, status, said in (("/shop/jobs", 409, b"of the blueprint"), ("/other", 500, b"of the application")):
         first, again = post(app, path, KEY | {"Idempotency-Key": path}), post(app, path, {"Idempotency-Key": path})
         assert (first.status_code, first.data, first.headers.get(MARKER)) == (status, said, None)
         assert (again.status_code, again.data, again.headers.get(MARKER)) == (status, said, "true")
@@ -145,7 +145,7 @@ def test_where_flask_lets_exceptions_through_they_come_through():
     app, safe, ledger = made()
     app.testing = True
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation()
     def work():
         ledger.append(1)
@@ -160,7 +160,7 @@ def test_a_stream_with_its_context_flows_and_is_replayed():
     """D5: stream_with_context() works as ever, and the replay is whole."""
     app, safe, ledger = made()
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation()
     def work():
         ledger.append(1)
@@ -171,7 +171,7 @@ def test_a_stream_with_its_context_flows_and_is_replayed():
 
         return flask.Response(flask.stream_with_context(pieces()), 201)
 
-    assert [post(app).data, post(app).data] == [b"/work!"] * 2
+    assert [post(app).data, post(app).data] == [b"/jobs!"] * 2
     assert len(ledger) == 1
 
 
@@ -179,7 +179,7 @@ def test_a_file_is_sent_and_replayed():
     """D4: send_file() with its headers."""
     app, safe, ledger = made()
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation()
     def work():
         ledger.append(1)
@@ -224,7 +224,7 @@ def test_views_that_are_no_operations_see_nothing_of_it():
     """H1, R3: under a key, a body over every limit still reaches them from its first byte, whatever its length."""
     app, safe, ledger = made()
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation(body_limit=10)
     def work():
         return "done"
@@ -238,7 +238,7 @@ def test_views_that_are_no_operations_see_nothing_of_it():
     assert post(app, "/upload", data=body).status_code == 200
     chunked = {"wsgi.input_terminated": True, "CONTENT_LENGTH": "", "wsgi.input": io.BytesIO(body)}
     assert post(app, "/upload", environ_overrides=chunked).status_code == 200
-    assert post(app, "/work", data=body).status_code == 413
+    assert post(app, "/jobs", data=body).status_code == 413
     assert ledger == [body, body]
 
 
@@ -247,7 +247,7 @@ def test_an_upload_that_breaks_off_breaks_off_for_views_that_are_no_operations(t
     """K, H1: under a key as without one, what arrived of it is never taken for the whole."""
     app, safe, ledger = made()
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation()
     def work():
         return "done"
@@ -275,7 +275,7 @@ def test_without_a_store_the_refusal_goes_through_the_applications_layers():
     store.fail("claim", StoreUnavailableError("down"))
     app, safe, ledger = made(store)
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation()
     def work():
         ledger.append(1)
@@ -305,7 +305,7 @@ def test_an_answer_may_be_rebuilt(kind):
         async def again(stored):
             return {"status": stored.status, "path": flask.request.path, "n": len(ledger)} if ledger else None
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation(duplicates="rebuilt", rebuild=again)
     def work():
         ledger.append(1)
@@ -313,6 +313,6 @@ def test_an_answer_may_be_rebuilt(kind):
 
     assert post(app).data == b"first"
     rebuilt = post(app)
-    assert (len(ledger), rebuilt.json, rebuilt.headers[MARKER]) == (1, {"status": 201, "path": "/work", "n": 1}, "true")
+    assert (len(ledger), rebuilt.json, rebuilt.headers[MARKER]) == (1, {"status": 201, "path": "/jobs", "n": 1}, "true")
     ledger.clear()
     assert (post(app).data, ledger) == (b"first", [])

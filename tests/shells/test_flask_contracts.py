@@ -18,7 +18,7 @@ def test_every_view_may_be_an_operation_and_a_contract_of_its_own_wins():
     """R2, R3: with every_view, undecorated views take keys by the policy; decorated ones by their own contract."""
     app, safe, ledger = made(policy=Policy(required=True), every_view=True)
 
-    @app.route("/work", methods=["GET", "POST"])
+    @app.route("/jobs", methods=["GET", "POST"])
     def work():
         ledger.append("work")
         return "done"
@@ -32,7 +32,7 @@ def test_every_view_may_be_an_operation_and_a_contract_of_its_own_wins():
     assert post(app, headers={}).status_code == 400
     assert [post(app).headers.get(MARKER) for _ in range(2)] == [None, "true"]
     assert [post(app, "/own", {}).status_code for _ in range(2)] == [200, 200]
-    assert app.test_client().get("/work").data == b"done"
+    assert app.test_client().get("/jobs").data == b"done"
     assert ledger == ["work", "own", "own", "work"]
 
 
@@ -42,7 +42,7 @@ def test_one_extension_serves_two_applications_each_with_its_store():
     safe = Idempotency(scope=PUBLIC, observer=lambda event: None)
     shop = flask.Blueprint("shop", __name__)
 
-    @shop.post("/work")
+    @shop.post("/jobs")
     @safe.operation()
     def work():
         ledger.append(1)
@@ -86,7 +86,7 @@ def test_under_the_bare_middleware_that_one_does_the_work():
     """H: one claim for one request; without a key the operation's own contract holds."""
     app, safe, ledger = made()
 
-    @app.post("/work")
+    @app.post("/jobs")
     @safe.operation(required=True)
     def work():
         ledger.append(safe.current.key)
@@ -115,7 +115,7 @@ def test_an_operation_called_by_a_view_beside_another_runs_with_it_or_not_at_all
         ledger.append("second")
         return "second"
 
-    @app.post("/work")
+    @app.post("/jobs")
     def both():
         try:
             first()
@@ -140,7 +140,7 @@ def test_the_contract_has_to_stand_below_the_route():
     with pytest.raises(ConfigurationError, match="stands above"):
 
         @safe.operation()
-        @app.post("/work")
+        @app.post("/jobs")
         def work():
             return "done"
 
@@ -148,7 +148,7 @@ def test_the_contract_has_to_stand_below_the_route():
     shop = flask.Blueprint("shop", __name__)
 
     @safe.operation()
-    @shop.post("/work")
+    @shop.post("/jobs")
     def late():
         return "done"
 
@@ -161,7 +161,7 @@ def test_a_method_without_a_key_beside_one_with_is_refused():
     """R2: PUT on an operation's route would pass unprotected."""
     app, safe, _ = made()
 
-    @app.route("/work", methods=["POST", "PUT", "GET"])
+    @app.route("/jobs", methods=["POST", "PUT", "GET"])
     @safe.operation()
     def work():
         return "done"
@@ -176,7 +176,7 @@ def test_an_operation_on_another_application_is_refused():
     other = flask.Flask("other")
     other.testing = True
 
-    @other.post("/work")
+    @other.post("/jobs")
     @safe.operation()
     def work():
         return "done"

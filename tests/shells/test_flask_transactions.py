@@ -57,21 +57,21 @@ def test_a_transaction_agrees_with_its_answer(transactional, kind):
 
     if kind == "sync":
 
-        @app.post("/work/<how>")
+        @app.post("/jobs/<how>")
         @safe.operation(effects="transactional")
         def work(how):
             return done(how)
 
     else:
 
-        @app.post("/work/<how>")
+        @app.post("/jobs/<how>")
         @safe.operation(effects="transactional")
         async def work(how):
             return done(how)
 
     app.register_error_handler(MappedError, lambda error: ("mapped", 409))
     for how, status in (("returned", 400), ("raised", 400), ("mapped", 409)):
-        answers = [post(app, f"/work/{how}", {"Idempotency-Key": how}) for _ in range(2)]
+        answers = [post(app, f"/jobs/{how}", {"Idempotency-Key": how}) for _ in range(2)]
         assert rows() == 0
         assert [(answer.status_code, answer.headers.get(MARKER)) for answer in answers] == [
             (status, None),
@@ -79,12 +79,12 @@ def test_a_transaction_agrees_with_its_answer(transactional, kind):
         ]
     for _ in range(2):
         with pytest.raises(Exception, match="a constraint refused the commit"):
-            post(app, "/work/refused")
+            post(app, "/jobs/refused")
     assert rows() == 0
-    assert [post(app, "/work/fine", {"Idempotency-Key": "fine"}).status_code for _ in range(2)] == [201, 201]
+    assert [post(app, "/jobs/fine", {"Idempotency-Key": "fine"}).status_code for _ in range(2)] == [201, 201]
     assert rows() == 1
-    assert post(app, "/work/fine", {}).status_code == 201
-    assert post(app, "/work/returned", {}).status_code == 400
+    assert post(app, "/jobs/fine", {}).status_code == 201
+    assert post(app, "/jobs/returned", {}).status_code == 400
     assert rows() == 2
 
 
@@ -112,7 +112,7 @@ def test_a_transaction_of_each_request_agrees_with_its_answer(transactional):
     def mapped(error):
         return "mapped", 409
 
-    @app.post("/work/<how>")
+    @app.post("/jobs/<how>")
     @safe.operation()
     def work(how):
         flask.g.db.execute("INSERT INTO ledger VALUES (?)", (2 if how == "refused" else 1,))
@@ -125,11 +125,11 @@ def test_a_transaction_of_each_request_agrees_with_its_answer(transactional):
         return "yes", 201
 
     for how, status in (("returned", 400), ("raised", 400), ("mapped", 409), ("refused", 500)):
-        answers = [post(app, f"/work/{how}", {"Idempotency-Key": how}) for _ in range(2)]
+        answers = [post(app, f"/jobs/{how}", {"Idempotency-Key": how}) for _ in range(2)]
         assert rows() == 0
         assert [answer.status_code for answer in answers] == [status] * 2
         assert answers[1].headers[MARKER] == "true"
-    assert [post(app, "/work/fine", {"Idempotency-Key": "fine"}).status_code for _ in range(2)] == [201, 201]
+    assert [post(app, "/jobs/fine", {"Idempotency-Key": "fine"}).status_code for _ in range(2)] == [201, 201]
     assert rows() == 1
 
 
@@ -142,7 +142,7 @@ def test_a_session_of_sqlalchemy_is_the_transaction(tmp_path):
     store.apply_schema()
     app, safe, _ = made(store)
 
-    @app.post("/work/<int:status>")
+    @app.post("/jobs/<int:status>")
     @safe.operation(effects="transactional")
     def work(status):
         safe.connection.execute(text("INSERT INTO ledger DEFAULT VALUES"))
@@ -153,7 +153,7 @@ def test_a_session_of_sqlalchemy_is_the_transaction(tmp_path):
             return connection.scalar(text("SELECT count(*) FROM ledger"))
 
     for status, kept in ((409, 0), (201, 1)):
-        answers = [post(app, f"/work/{status}", {"Idempotency-Key": str(status)}) for _ in range(2)]
+        answers = [post(app, f"/jobs/{status}", {"Idempotency-Key": str(status)}) for _ in range(2)]
         assert rows() == kept
         assert [(answer.status_code, answer.json) for answer in answers] == [(status, {"n": 1})] * 2
         assert answers[1].headers[MARKER] == "true"

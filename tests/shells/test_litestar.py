@@ -43,7 +43,7 @@ def test_hooks_and_tasks_run_with_the_first_answer_only():
             ran.append("after response")
 
         @post(
-            "/work",
+            "/jobs",
             background=BackgroundTask(ran.append, "task"),
             response_cookies=[Cookie(key="c", value="1")],
             after_request=after_request,
@@ -75,7 +75,7 @@ def test_a_replay_is_no_error_of_the_application():
             seen.append(type(error).__name__)
             return Response({}, status_code=500)
 
-        @post("/work", exception_handlers={Exception: handler, HTTPException: handler, 500: handler})
+        @post("/jobs", exception_handlers={Exception: handler, HTTPException: handler, 500: handler})
         @safe.operation()
         async def work() -> dict[str, int]:
             return {"n": 1}
@@ -105,7 +105,7 @@ def test_dependencies_are_left_on_a_replay():
 
             return Provide(opened)
 
-        @post("/work", dependencies={"one": session("one"), "other": session("other")})
+        @post("/jobs", dependencies={"one": session("one"), "other": session("other")})
         @safe.operation()
         async def work(one: NamedDependency[str], other: NamedDependency[str]) -> dict[str, str]:
             did.append("work")
@@ -183,7 +183,7 @@ def test_compression_inside_replays_what_was_sent():
     async def trial():
         safe = Idempotency(AsyncMemoryStore(), scope=PUBLIC)
 
-        @post("/work")
+        @post("/jobs")
         @safe.operation()
         async def work() -> dict[str, str]:
             return {"text": "x" * 2000}
@@ -235,7 +235,7 @@ def test_two_kinds_of_callers():
         private = Idempotency(store, scope=lambda request: request.headers.get("x-user"))
         public = Idempotency(store, scope=PUBLIC, connection_name="public_connection", request_name="public_request")
 
-        @post("/work")
+        @post("/jobs")
         @private.operation()
         async def work() -> dict[str, int]:
             ledger.append("work")
@@ -248,9 +248,9 @@ def test_two_kinds_of_callers():
             return {"key": public_request.key}
 
         served = app(work, hook, plugins=[private, public])
-        nobody = await send(served, path="/work")
+        nobody = await send(served, path="/jobs")
         assert (nobody.status, nobody.kind) == (403, "caller-unknown")
-        for path in ("/work", "/hook", "/work", "/hook"):
+        for path in ("/jobs", "/hook", "/jobs", "/hook"):
             assert (await send(served, path=path, key=path, headers=[(b"x-user", b"ann")])).status == 201
         assert ledger == ["work", "hook"]
         with pytest.raises(ConfigurationError, match="another dependency"):
@@ -272,7 +272,7 @@ def test_a_scope_may_wait_and_may_refuse():
         store = AsyncMemoryStore()
         safe = Idempotency(store, scope=who)
 
-        @post("/work")
+        @post("/jobs")
         @safe.operation()
         async def work() -> dict[str, int]:
             return {}

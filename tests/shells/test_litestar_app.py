@@ -32,7 +32,7 @@ def test_the_document_has_the_contract():
     async def trial():
         safe = Idempotency(AsyncMemoryStore(), scope=PUBLIC)
 
-        @post("/work")
+        @post("/jobs")
         @safe.operation(required=True)
         async def work(data: JSONBody[Work], page: FromQuery[int] = 1) -> dict[str, int]:
             """Does it."""
@@ -48,7 +48,7 @@ def test_the_document_has_the_contract():
             openapi_config=OpenAPIConfig(title="t", version="1", use_handler_docstrings=True),
         )
         document = served.openapi_schema.to_schema()
-        operation = document["paths"]["/v1/work"]["post"]
+        operation = document["paths"]["/v1/jobs"]["post"]
         [key] = [one for one in operation["parameters"] if one["in"] == "header"]
         assert (key["name"], key["required"]) == ("Idempotency-Key", True)
         assert [one["name"] for one in operation["parameters"]] == ["page", "Idempotency-Key"]
@@ -132,7 +132,7 @@ def test_without_the_plugin_nothing_runs():
         ledger: list[int] = []
         safe = safe_and()
 
-        @post("/work")
+        @post("/jobs")
         @safe.operation()
         async def work() -> dict[str, int]:
             ledger.append(1)
@@ -174,7 +174,7 @@ def test_contracts_that_cannot_hold_are_refused():
             return {}
 
     with pytest.raises(ConfigurationError, match="takes keys with"):
-        app(put("/work", status_code=200)(work), plugins=[safe])
+        app(put("/jobs", status_code=200)(work), plugins=[safe])
 
 
 @pytest.mark.parametrize("threaded", [False, True])
@@ -194,7 +194,7 @@ def test_blocking_work_claims_before_it_has_a_thread(threaded):
         store.claim = claim_in_a_thread
 
         class Charges(Controller):
-            path = "/work"
+            path = "/jobs"
 
             @delete(["/", "/other"], status_code=200, sync_to_thread=threaded)
             @safe.operation(methods={"DELETE"})
@@ -210,7 +210,7 @@ def test_blocking_work_claims_before_it_has_a_thread(threaded):
         assert b'"owner":"Charges"' in replies[0].body and b'"some-key-0"' in replies[0].body
         again = await send(served, method="DELETE", key="some-key-0")
         assert (again.replayed, again.body) == (True, replies[0].body)
-        assert (await send(served, method="DELETE", path="/work/other", key="some-key-9")).status == 200
+        assert (await send(served, method="DELETE", path="/jobs/other", key="some-key-9")).status == 200
 
     run(trial())
 

@@ -83,7 +83,7 @@ class OverWsgi:
     ) -> Reply:
         environ: dict[str, Any] = {
             "REQUEST_METHOD": method,
-            "PATH_INFO": "/work",
+            "PATH_INFO": "/jobs",
             "QUERY_STRING": query.decode(),
             "CONTENT_LENGTH": str(len(body)),
             "wsgi.input": io.BytesIO(body),

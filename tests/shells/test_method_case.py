@@ -40,7 +40,7 @@ def asking_wsgi(app: Any) -> Call:
     """Asks a WSGI application by the given method."""
 
     def call(method: str) -> None:
-        environ = EnvironBuilder("/work", method="POST", headers={"Idempotency-Key": "k-1"}).get_environ()
+        environ = EnvironBuilder("/jobs", method="POST", headers={"Idempotency-Key": "k-1"}).get_environ()
         environ["REQUEST_METHOD"] = method
         b"".join(app(environ, lambda *_: None))
 
@@ -55,7 +55,7 @@ def quart_app(ledger: list[int], *, middleware: bool) -> Call:
         ledger.append(1)
         return "done"
 
-    app.post("/work")(work if middleware else safe.operation()(work))
+    app.post("/jobs")(work if middleware else safe.operation()(work))
     return asking(IdempotencyMiddleware(app, AsyncMemoryStore(), scope=PUBLIC) if middleware else app)
 
 
@@ -68,7 +68,7 @@ def starlette_class(ledger: list[int]) -> Call:
             ledger.append(1)
             return Response("done")
 
-    return asking(Starlette(routes=[Route("/work", Work)], middleware=[safe.middleware]))
+    return asking(Starlette(routes=[Route("/jobs", Work)], middleware=[safe.middleware]))
 
 
 def flask_app(ledger: list[int], *, middleware: bool) -> Call:
@@ -79,7 +79,7 @@ def flask_app(ledger: list[int], *, middleware: bool) -> Call:
         ledger.append(1)
         return "done"
 
-    app.post("/work")(work if middleware else safe.operation()(work))
+    app.post("/jobs")(work if middleware else safe.operation()(work))
     return asking_wsgi(WSGIMiddleware(app, MemoryStore(), scope=PUBLIC) if middleware else app)
 
 

@@ -49,7 +49,7 @@ def test_functions_around_the_request():
             response.headers["x-after"] = f"{len(ran)}"
             return response
 
-        @app.post("/work")
+        @app.post("/jobs")
         @safe.operation()
         async def work() -> Response:
             ran.append("work")
@@ -145,7 +145,7 @@ def test_aborting_before_the_work_leaves_nothing():
 
         safe = Idempotency(app, store, scope=who)
 
-        @app.post("/work")
+        @app.post("/jobs")
         @safe.operation()
         async def work() -> str:
             return "done"
@@ -165,7 +165,7 @@ def test_a_view_may_read_its_body_as_it_comes():
         app, seen = Quart("app"), []
         safe = Idempotency(app, AsyncMemoryStore(), scope=PUBLIC)
 
-        @app.post("/work")
+        @app.post("/jobs")
         @safe.operation()
         async def work() -> str:
             seen.append(b"".join([part async for part in request.body]))

@@ -31,7 +31,7 @@ def test_an_application_made_by_a_factory():
         async def tenant() -> None:
             g.user = request.view_args["tenant"]
 
-        @shop.post("/work")
+        @shop.post("/jobs")
         @safe.operation()
         async def work(tenant: str) -> dict[str, str]:
             ledger.append(tenant)
@@ -45,7 +45,7 @@ def test_an_application_made_by_a_factory():
 
         for app in (create(), create()):
             for tenant_name in ("ann", "bob"):
-                reply = await send(app, path=f"/{tenant_name}/work")
+                reply = await send(app, path=f"/{tenant_name}/jobs")
                 assert reply.body.strip() == b'{"tenant":"%s"}' % tenant_name.encode()
         assert ledger == ["ann", "bob"]
 
@@ -77,7 +77,7 @@ def test_its_test_client_works():
         served = board(make)
         client = served.app.test_client()
         replies = [
-            await client.post("/work", json={"amount": 1}, headers={"x-user": "ann", "idempotency-key": "some-key-1"})
+            await client.post("/jobs", json={"amount": 1}, headers={"x-user": "ann", "idempotency-key": "some-key-1"})
             for _ in range(2)
         ]
         assert served.ledger == [1]
@@ -142,7 +142,7 @@ def test_contracts_in_the_wrong_place_are_refused():
         with pytest.raises(ConfigurationError, match="put it below"):
 
             @safe.operation()
-            @app.post("/work")
+            @app.post("/jobs")
             async def work() -> str:
                 return "done"
 
@@ -161,7 +161,7 @@ def test_contracts_in_the_wrong_place_are_refused():
             safe = Idempotency(app, AsyncMemoryStore(), scope=PUBLIC)
             if kind == "function":
 
-                @app.route("/work", methods=["GET", "PUT"])
+                @app.route("/jobs", methods=["GET", "PUT"])
                 @safe.operation()
                 async def put_work() -> str:
                     return "done"
@@ -176,7 +176,7 @@ def test_contracts_in_the_wrong_place_are_refused():
                     async def delete(self) -> str:
                         return "done"
 
-                app.add_url_rule("/work", view_func=Work.as_view("work"))
+                app.add_url_rule("/jobs", view_func=Work.as_view("work"))
             assert "route for PUT" in (await start_of(app))[0]
 
     run(trial())

@@ -42,7 +42,7 @@ def test_an_answer_that_was_too_large_is_rebuilt(*, asynchronous: bool) -> None:
         assert service.effects == 1
         assert (again.status, again.body, again.header(b"location")) == (201, first.body, b"/charges/1")
         assert again.replayed and not first.replayed
-        assert seen == [(StoredResponse(201, (LOCATION,), None), "/work")]
+        assert seen == [(StoredResponse(201, (LOCATION,), None), "/jobs")]
 
     asyncio.run(trial())
 
@@ -123,10 +123,10 @@ def test_a_duplicate_that_is_cancelled_in_its_hook_ends() -> None:
 
 
 def charges(rebuild: Any, **settings: Any) -> Service:
-    """`POST /work` of FastAPI, with a hook."""
+    """`POST /jobs` of FastAPI, with a hook."""
     served = Service()
 
-    @served.app.post("/work", status_code=201)
+    @served.app.post("/jobs", status_code=201)
     @served.safe.operation(rebuild=rebuild, **settings)
     async def work() -> Any:
         return JSONResponse(served.append(), 201, {"Location": "/charges/1"})
@@ -153,7 +153,7 @@ def test_a_route_names_its_hook(rebuild: Any, status: int) -> None:
         first, again = [await served.post() for _ in range(2)]
         assert served.ledger == [1]
         assert (first.status, again.status) == (201, status)
-        assert again.body == b'{"at":"/charges/1","path":"/work"}' and again.replayed
+        assert again.body == b'{"at":"/charges/1","path":"/jobs"}' and again.replayed
 
     asyncio.run(trial())
 
@@ -180,7 +180,7 @@ def test_a_transactional_route_is_rebuilt_outside_of_its_transaction(tmp_path: A
             async def rebuild(stored: StoredResponse, request: Request) -> Any:
                 return {"rows": served.rows()}
 
-            @served.app.post("/work")
+            @served.app.post("/jobs")
             @served.safe.operation(effects="transactional", response_limit=1, rebuild=rebuild)
             async def work(db: Annotated[Any, Depends(served.safe.connection)]) -> Any:
                 await insert(db, 5)

@@ -102,7 +102,7 @@ def test_an_answer_that_says_that_nothing_was_done_is_not_stored(make, how):
     run(trial())
 
 
-@pytest.mark.parametrize("path", ["/work", "/keyed"])
+@pytest.mark.parametrize("path", ["/jobs", "/keyed"])
 def test_background_tasks_run_once(make, path):
     """R17, H1: a task asked for by the answer, or by the route, runs after the first answer and not after a replay."""
 

@@ -20,7 +20,7 @@ def make(request) -> Make:
     return request.param.make
 
 
-@pytest.mark.parametrize("path", ["/work", "/keyed", "/blocking"])
+@pytest.mark.parametrize("path", ["/jobs", "/keyed", "/blocking"])
 def test_a_retry_gets_the_first_answer(make, path):
     """R11, R17, R42: one effect, and the retry carries the first answer with the marker, from a thread too."""
 
@@ -70,7 +70,7 @@ def test_rivals_run_once(make):
     async def trial():
         go = asyncio.Event()
         served = board(make, before=go.wait)
-        wires = [Wire(served.app, path="/work", headers=LINES).start() for _ in range(20)]
+        wires = [Wire(served.app, path="/jobs", headers=LINES).start() for _ in range(20)]
         left = {wire.task for wire in wires}
         while len(left) > 1:
             _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -200,7 +200,7 @@ def test_a_client_that_leaves_changes_nothing(make, gone):
     run(trial())
 
 
-@pytest.mark.parametrize("path", ["/work", "/stream"])
+@pytest.mark.parametrize("path", ["/jobs", "/stream"])
 def test_half_an_upload_claims_nothing(make, path):
     """R9, H1, K: the client vanishes in the middle of its body, whoever reads it; nothing is claimed or done."""
 

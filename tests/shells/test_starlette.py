@@ -39,7 +39,7 @@ class Shop:
     def __init__(self, *inner: Middleware) -> None:
         self.ledger: list[str] = []
         self.store = AsyncMemoryStore()
-        routes = [Route("/work", self.work, methods=["POST"]), Route("/gone", self.gone, methods=["POST"])]
+        routes = [Route("/jobs", self.work, methods=["POST"]), Route("/gone", self.gone, methods=["POST"])]
         self.app = Starlette(
             routes=[
                 *routes,
@@ -76,7 +76,7 @@ PLACES = ["", "/routes", "/router", "/wrapped", "/app", "/copying"]
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(("path", "method", "status"), [("/nowhere", "POST", 404), ("/work", "PATCH", 405)])
+@pytest.mark.parametrize(("path", "method", "status"), [("/nowhere", "POST", 404), ("/jobs", "PATCH", 405)])
 def test_what_a_router_refuses_leaves_no_record(place, path, method, status):
     """E1, R15: an unknown path and a wrong method, at the root or mounted, are not stored; the key is free."""
 
@@ -85,8 +85,8 @@ def test_what_a_router_refuses_leaves_no_record(place, path, method, status):
         refused = await post(shop.app, path=place + path, method=method)
         assert (shop.ledger, await shop.recorded()) == ([], False)
         assert refused.status == status
-        right = await post(shop.app, path=f"{place}/work")
-        assert shop.ledger == [f"{place}/work"]
+        right = await post(shop.app, path=f"{place}/jobs")
+        assert shop.ledger == [f"{place}/jobs"]
         assert (right.status, right.replayed) == (201, False)
 
     run(trial())
@@ -121,15 +121,15 @@ def test_where_the_scope_says_nothing_the_answer_is_kept(inner):
 
 
 def test_a_redirect_to_the_other_spelling_of_a_path_does_not_use_the_key_up():
-    """E1, G2: `/work/` leads to `/work`, where the same key runs, instead of being a key that was used before."""
+    """E1, G2: `/jobs/` leads to `/jobs`, where the same key runs, instead of being a key that was used before."""
 
     async def trial():
         shop = Shop()
-        redirect = await post(shop.app, path="/work/")
+        redirect = await post(shop.app, path="/jobs/")
         assert shop.ledger == []
-        assert (redirect.status, redirect.header(b"location")) == (307, b"http://test/work")
-        assert (await post(shop.app, path="/work")).status == 201
-        assert shop.ledger == ["/work"]
+        assert (redirect.status, redirect.header(b"location")) == (307, b"http://test/jobs")
+        assert (await post(shop.app, path="/jobs")).status == 201
+        assert shop.ledger == ["/jobs"]
 
     run(trial())
 
@@ -140,11 +140,11 @@ def test_routes_by_host():
     async def trial():
         shop = Shop()
         replies = []
-        for path in ("/nowhere", "/work"):
+        for path in ("/nowhere", "/jobs"):
             wire = Wire(shop.app, path=path)
             wire.scope["headers"][0] = (b"host", b"other.example")
             replies.append(await wire.end())
-        assert shop.ledger == ["/work"]
+        assert shop.ledger == ["/jobs"]
         assert [reply.status for reply in replies] == [404, 201]
 
     run(trial())
@@ -163,7 +163,7 @@ class Round:
 )
 def test_nothing_is_certain_without_a_router(scope):
     """R15: where no router is in sight, nobody says that the handler was not reached."""
-    assert entered({"type": "http", "path": "/work", **scope}, 404) is None
+    assert entered({"type": "http", "path": "/jobs", **scope}, 404) is None
 
 
 def test_only_what_a_router_answers_is_judged():
@@ -171,7 +171,7 @@ def test_only_what_a_router_answers_is_judged():
 
     async def trial():
         scope = Wire(None, path="/nowhere").scope
-        scope["router"] = Router([Route("/work", print)])
+        scope["router"] = Router([Route("/jobs", print)])
         assert [entered(scope, status) for status in (404, 405, 307)] == [False] * 3
         assert [entered(scope, status) for status in (200, 201, 400, 401, 500)] == [None] * 5
 

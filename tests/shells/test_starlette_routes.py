@@ -29,10 +29,10 @@ def test_a_route_has_its_contract_wherever_it_is_mounted(place, around):
 
     async def trial():
         shop = Shop(*around)
-        first, again = [await post(shop.app, path=f"{place}/work") for _ in range(2)]
-        assert shop.ledger == [f"{place}/work"]
+        first, again = [await post(shop.app, path=f"{place}/jobs") for _ in range(2)]
+        assert shop.ledger == [f"{place}/jobs"]
         assert (first.status, again.status, again.replayed, again.body) == (201, 201, True, first.body)
-        other = await post(shop.app, path=f"{'/app' if place == '/routes' else '/routes'}/work")
+        other = await post(shop.app, path=f"{'/app' if place == '/routes' else '/routes'}/jobs")
         assert (other.status, other.kind) == (422, "key-reused")
 
     run(trial())
@@ -49,7 +49,7 @@ def test_compression(where):
         app = Starlette(routes=shop.routes, middleware=layers)
         first, again = [await post(app, headers=[(b"accept-encoding", b"gzip")]) for _ in range(2)]
         plain = await post(app, headers=[(b"accept-encoding", b"identity")])
-        assert shop.ledger == ["/work"]
+        assert shop.ledger == ["/jobs"]
         assert first.body == again.body
         assert first.header(b"content-encoding") == b"gzip"
         assert (b"x" * 2000 in plain.body) is (where == "outside")
@@ -73,14 +73,14 @@ def test_what_checks_the_caller_goes_above():
                 await self.app(scope | {"auth": type("Auth", (), {"scopes": scopes})}, receive, send)
 
         app = Starlette(
-            routes=[Route("/work", checked, methods=["POST"])],
+            routes=[Route("/jobs", checked, methods=["POST"])],
             middleware=[shop.safe.middleware, Middleware(Authentication)],
         )
         assert (await post(app)).status == 403
         assert len(shop.store) == 0
         scopes.append("authenticated")
         assert [(await post(app)).status for _ in range(2)] == [201, 201]
-        assert shop.ledger == ["/work"]
+        assert shop.ledger == ["/jobs"]
 
     run(trial())
 
@@ -107,7 +107,7 @@ def test_class_endpoints():
                 ledger.append("put")
                 return PlainTextResponse("put")
 
-        app = Starlette(routes=[Route("/work", Charges)], middleware=[safe.middleware])
+        app = Starlette(routes=[Route("/jobs", Charges)], middleware=[safe.middleware])
         for method in ("POST", "PATCH", "PUT"):
             for _ in range(2):
                 assert (await post(app, method=method, key=f"key-{method}")).status < 300
@@ -129,7 +129,7 @@ def test_one_function_for_several_methods():
             ledger.append(request.method)
             return PlainTextResponse("done")
 
-        app = Starlette(routes=[Route("/work", work, methods=["GET", "POST"])], middleware=[safe.middleware])
+        app = Starlette(routes=[Route("/jobs", work, methods=["GET", "POST"])], middleware=[safe.middleware])
         for method in ("GET", "POST"):
             for _ in range(2):
                 assert (await post(app, method=method)).status == 200
@@ -152,7 +152,7 @@ def test_a_handler_is_not_told_of_a_hang_up_that_there_was_not():
             said.append(await request.is_disconnected())
             return PlainTextResponse("done")
 
-        app = Starlette(routes=[Route("/work", work, methods=["POST"])], middleware=[safe.middleware])
+        app = Starlette(routes=[Route("/jobs", work, methods=["POST"])], middleware=[safe.middleware])
         wire = Wire(app)
         await wire.end()
         assert said == [False, False]
@@ -179,7 +179,7 @@ def test_tasks_that_fail_change_nothing():
             tasks.add_task(fail)
             return PlainTextResponse("done", 201, background=tasks)
 
-        app = Starlette(routes=[Route("/work", work, methods=["POST"])], middleware=[safe.middleware])
+        app = Starlette(routes=[Route("/jobs", work, methods=["POST"])], middleware=[safe.middleware])
         first = await post(app, raises=ZeroDivisionError)
         again = await post(app)
         assert ledger == ["work", "task"]
@@ -204,7 +204,7 @@ def test_a_scope_may_wait_and_may_refuse():
         async def work(request):
             return PlainTextResponse("done")
 
-        app = Starlette(routes=[Route("/work", work, methods=["POST"])], middleware=[safe.middleware])
+        app = Starlette(routes=[Route("/jobs", work, methods=["POST"])], middleware=[safe.middleware])
         for lines, status in (([(b"x-user", b"eve")], 402), ([], 403), ([(b"x-user", b"ann")], 200)):
             assert (await post(app, headers=lines)).status == status
         assert len(store) == 1
@@ -228,7 +228,7 @@ def test_an_unhandled_exception_goes_where_it_always_goes():
             return PlainTextResponse("sorry", 500)
 
         app = Starlette(
-            routes=[Route("/work", work, methods=["POST"])],
+            routes=[Route("/jobs", work, methods=["POST"])],
             middleware=[safe.middleware],
             exception_handlers={Exception: page},
         )
@@ -247,7 +247,7 @@ def test_behind_the_middleware_for_everything_it_leaves_the_work_to_it():
         shop = Shop()
         around = IdempotencyMiddleware(shop.app, shop.store, scope=PUBLIC)
         first, again = [await post(around) for _ in range(2)]
-        assert shop.ledger == ["/work"]
+        assert shop.ledger == ["/jobs"]
         assert again.lines.count((b"idempotent-replayed", b"true")) == 1
         assert again.body == first.body
         assert len(shop.store) == 1
@@ -269,7 +269,7 @@ def test_the_request_is_known_to_whoever_has_the_scope():
             seen.append((keyed.key, keyed.derived_key("provider")))
             return PlainTextResponse("done", 500 if len(seen) == 1 else 201)
 
-        app = Starlette(routes=[Route("/work", work, methods=["POST"])], middleware=[safe.middleware])
+        app = Starlette(routes=[Route("/jobs", work, methods=["POST"])], middleware=[safe.middleware])
         await post(app, key="some-key-1")
         await post(app, key="some-key-2")
         assert [key for key, _ in seen] == ["some-key-1", "some-key-2"]

@@ -36,8 +36,8 @@ def test_what_is_not_http_passes():
         with client.websocket_connect("/ws", headers={"idempotency-key": "some-key-1"}) as socket:
             socket.send_text("hello")
             assert socket.receive_text() == "hello"
-        replies = [client.post("/work", json={"amount": 1}, headers={"idempotency-key": "some-key-1"}) for _ in "12"]
-    assert shop.ledger == ["/work"]
+        replies = [client.post("/jobs", json={"amount": 1}, headers={"idempotency-key": "some-key-1"}) for _ in "12"]
+    assert shop.ledger == ["/jobs"]
     assert [reply.status_code for reply in replies] == [201, 201]
     assert replies[1].headers["idempotent-replayed"] == "true"
 
@@ -56,7 +56,7 @@ def test_a_shutdown_waits_for_work_whose_client_is_gone():
             shop.ledger.append("slow")
             return PlainTextResponse("done")
 
-        app = Starlette(routes=[Route("/work", slow, methods=["POST"])], middleware=[shop.safe.middleware])
+        app = Starlette(routes=[Route("/jobs", slow, methods=["POST"])], middleware=[shop.safe.middleware])
         wire = Wire(app).start()
         await waiting.wait()
         wire.task.cancel()
@@ -131,7 +131,7 @@ def test_a_route_by_a_method_that_takes_no_key_is_refused(kind):
         async def work(request):
             return PlainTextResponse("done")
 
-        wrong = Route("/work", Work) if kind == "class" else Route("/work", work, methods=["GET", "PUT"])
+        wrong = Route("/jobs", Work) if kind == "class" else Route("/jobs", work, methods=["GET", "PUT"])
         app, sent = Starlette(routes=[Mount("/v1", routes=[wrong])], middleware=[safe.middleware]), []
         with pytest.raises(ConfigurationError, match="route for PUT"):
             await start(app, sent)

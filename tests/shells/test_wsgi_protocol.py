@@ -249,7 +249,7 @@ def test_a_mounted_application_has_the_whole_path():
     application = Application(plain)
     first = Reply(application.safe, request() | {"SCRIPT_NAME": "/a"})
     other = Reply(application.safe, request() | {"SCRIPT_NAME": "/b"})
-    again = Reply(application.safe, request(path="/a/work"))
+    again = Reply(application.safe, request(path="/a/jobs"))
     assert application.runs == 1
     assert [first.status, other.status, again.replayed] == [201, 422, True]
 
@@ -257,7 +257,7 @@ def test_a_mounted_application_has_the_whole_path():
 def test_an_operation_may_depend_on_the_request():
     """R2, R7: a function of the environ names it, or says that this request takes no key."""
     names = {
-        "/work": Operation("work", Policy(per_operation_keys=True)),
+        "/jobs": Operation("work", Policy(per_operation_keys=True)),
         "/other": Operation("other", Policy(required=True)),
     }
     application = Application(plain, operation=lambda environ: names.get(environ["PATH_INFO"]))

@@ -58,9 +58,9 @@ def test_header_lines_are_replayed_one_by_one(kind):
 @pytest.mark.parametrize(
     ("status", "line"),
     [
-        (201, ("Location", "/work/1")),
+        (201, ("Location", "/jobs/1")),
         (202, ("Retry-After", "7")),
-        (303, ("Location", "/work/1")),
+        (303, ("Location", "/jobs/1")),
         (406, ("Content-Type", "application/problem+json")),
         (200, ("Content-Type", "application/json; charset=utf-8")),
         (409, JSON),

@@ -152,7 +152,7 @@ def test_json_is_compared_by_value_where_that_is_wanted(kind):
         {"query": "dry=1"},
         {"query": "b=2&a=1"},
         {"path": "/other"},
-        {"path": "/work/1"},
+        {"path": "/jobs/1"},
         {"method": "PATCH"},
         {"content_type": "text/plain"},
         {"body": b'{"amount": 2}'},
@@ -174,14 +174,14 @@ def test_another_request_under_the_key_is_refused(kind, other):
 def test_the_raw_path_is_what_the_client_wrote(kind):
     """F3, K: where the server tells it, %2F and / differ; otherwise the path is quoted anew."""
     subject = Subject(kind)
-    subject.post(raw="/work?a=1")
-    assert subject.post(raw="http://example.com/work").replayed
+    subject.post(raw="/jobs?a=1")
+    assert subject.post(raw="http://example.com/jobs").replayed
     assert subject.post().replayed
-    assert subject.post(path="/work/a b", raw="/work/a%20b", key="k-2").status == 201
-    assert subject.post(path="/work/a b", key="k-2").replayed
-    assert subject.post(path="/work/a b", raw="/work%2Fa%20b", key="k-2").status == 422
+    assert subject.post(path="/jobs/a b", raw="/jobs/a%20b", key="k-2").status == 201
+    assert subject.post(path="/jobs/a b", key="k-2").replayed
+    assert subject.post(path="/jobs/a b", raw="/jobs%2Fa%20b", key="k-2").status == 422
     assert subject.effects == 2
-    plain = "/work/ada@example.com:refund,now;a=b!$&'()*+~"
+    plain = "/jobs/ada@example.com:refund,now;a=b!$&'()*+~"
     assert subject.post(path=plain, raw=plain, key="k-3").status == 201
     assert subject.post(path=plain, key="k-3").replayed
 

@@ -1,6 +1,6 @@
 """One probe application in three forms, bare WSGI, Flask and Falcon, each behind its own shell; and a strict server.
 
-`POST /work` appends one row to a ledger and answers `201 {"n": rows}`; knobs choose what goes wrong.
+`POST /jobs` appends one row to a ledger and answers `201 {"n": rows}`; knobs choose what goes wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from twicesafe.wsgi import IdempotencyMiddleware, current
 
 Lines = Sequence[tuple[str, str]]
 KINDS = ("bare", "flask", "falcon")
-ROUTES = ("/work", "/other", "/work/<name>")
+ROUTES = ("/jobs", "/other", "/jobs/<name>")
 
 
 class HttpError(Exception):
@@ -150,7 +150,7 @@ class Subject:
 
         def routed(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
-            if path not in ("/work", "/other") and not path.startswith("/work/"):
+            if path not in ("/jobs", "/other") and not path.startswith("/jobs/"):
                 return answer(start_response, "404 Not Found")
             return work(environ, start_response) if method != "GET" else answer(start_response, "405 Not Allowed")
 
@@ -263,7 +263,7 @@ def answer(start_response: Any, status: str) -> Iterable[bytes]:
 def request(
     *,
     method: str = "POST",
-    path: str = "/work",
+    path: str = "/jobs",
     raw: str | None = None,
     query: str = "",
     key: str | None = "k-0001-0001-0001",

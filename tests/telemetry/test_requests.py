@@ -309,7 +309,7 @@ def test_a_request_says_which_attempt_it_is(recorded: Recorded) -> None:
     numbers = [b"1", b"2", b"secret", b"99999999999999"]
     tracer = recorded.tracers.get_tracer("server")
     for number in numbers:
-        with tracer.start_as_current_span("POST /work"):
+        with tracer.start_as_current_span("POST /jobs"):
             service.post(headers=[(b"twicesafe-attempt", number)])
     found = [dict(span.attributes or {}) for span in recorded.spans]
     assert [span.get("twicesafe.attempt") for span in found] == [1, 2, None, None]
@@ -322,7 +322,7 @@ def test_blocking_requests_mark_the_span_too(recorded: Recorded) -> None:
     """R44: by blocking calls, what became of the key is on the current span, and what was loud is an event of it."""
     rig = Blocking(recorded)
     rig.store.fail("complete", LeaseLostError("late"))
-    with recorded.tracers.get_tracer("server").start_as_current_span("POST /work"):
+    with recorded.tracers.get_tracer("server").start_as_current_span("POST /jobs"):
         request = rig.request("k-0123456789")
         lines = [(b"twicesafe-attempt", b"3")]
         assert request.enter(PUBLIC, facts(b"x")._replace(headers=lines)) is None

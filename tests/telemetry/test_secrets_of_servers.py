@@ -123,7 +123,7 @@ def test_requests_under_wsgi(searched: Searched) -> None:
             raising[:] = [Caused()] if failing else []
             told: list[Any] = []
             environ = {
-                "REQUEST_METHOD": "POST", "PATH_INFO": "/work", "SCRIPT_NAME": "", "QUERY_STRING": f"card={BODY}",
+                "REQUEST_METHOD": "POST", "PATH_INFO": "/jobs", "SCRIPT_NAME": "", "QUERY_STRING": f"card={BODY}",
                 "CONTENT_LENGTH": str(len(body)), "CONTENT_TYPE": "text/plain", "wsgi.input": io.BytesIO(body.encode()),
                 "wsgi.errors": io.StringIO(), "wsgi.url_scheme": "http", "SERVER_NAME": "here", "SERVER_PORT": "80",
                 "HTTP_AUTHORIZATION": planted("token"), "HTTP_IDEMPOTENCY_KEY": key,

@@ -62,7 +62,7 @@ async def innermost(scope: dict[str, Any], receive: Any, send: Any) -> None:
         more = message.get("more_body", False)
     seen = Seen(header(scope, b"probe"), scope["method"], scope["path"], scope["user"], b"".join(pieces))
     keyed = scope.get("twicesafe")
-    append = partial(append_on_async, keyed.connection) if keyed and route == "/tx/work" else append_async
+    append = partial(append_on_async, keyed.connection) if keyed and route == "/tx/jobs" else append_async
     try:
         reply = await work_async(seen, HttpError, keyed=keyed, append=append)
     except HttpError as error:

@@ -33,7 +33,7 @@ from twicesafe.django import idempotent  # noqa: E402 - Django's settings come f
 
 def at_work(request: HttpRequest, **_: str) -> HttpResponse:
     """The work of every route."""
-    how = partial(append_on, connection.connection) if request.path == "/tx/work" else append
+    how = partial(append_on, connection.connection) if request.path == "/tx/jobs" else append
     return response_to(work(seen_in(request), HttpError, keyed=keyed_in(request), append=how))
 
 
@@ -45,7 +45,7 @@ def view(path: str, *methods: str) -> Any:
 
 urlpatterns = [
     url("ready", ready),
-    *[url(path[1:], view(path, *(UNKEYED if path == "/work" else ()))) for path in CONTRACTS],
-    url("things/<str:name>/work", csrf_exempt(require_http_methods(["POST"])(view("/work")))),
+    *[url(path[1:], view(path, *(UNKEYED if path == "/jobs" else ()))) for path in CONTRACTS],
+    url("things/<str:name>/jobs", csrf_exempt(require_http_methods(["POST"])(view("/jobs")))),
 ]
 app = get_wsgi_application()

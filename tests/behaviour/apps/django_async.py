@@ -41,7 +41,7 @@ class AtWork(View):
     """The work of every route."""
 
     async def post(self, request: HttpRequest, **_: str) -> HttpResponse:
-        append: Any = append_in_transaction if request.path == "/tx/work" else append_async
+        append: Any = append_in_transaction if request.path == "/tx/jobs" else append_async
         reply = await work_async(seen_in(request), HttpError, keyed=keyed_in(request), append=append)
         return response_to(reply, reply.chunks_async() if reply.stream else None)
 
@@ -57,7 +57,7 @@ def view(path: str, *methods: str) -> Any:
 
 urlpatterns = [
     url("ready", ready),
-    *[url(path[1:], view(path, *(UNKEYED if path == "/work" else ()))) for path in CONTRACTS],
-    url("things/<str:name>/work", view("/work")),
+    *[url(path[1:], view(path, *(UNKEYED if path == "/jobs" else ()))) for path in CONTRACTS],
+    url("things/<str:name>/jobs", view("/jobs")),
 ]
 app = get_asgi_application()

@@ -90,7 +90,7 @@ class AtWork(IdempotentMixin, APIView):
     permission_classes = (IsAuthenticated,)
 
     def post(self, request: Request, **_: str) -> HttpResponse:
-        how = partial(append_on, connection.connection) if request.path == "/tx/work" else append
+        how = partial(append_on, connection.connection) if request.path == "/tx/jobs" else append
         seen = Seen(request.headers.get("probe"), request.method, request.path, str(request.user), request.body)
         return response_to(work(seen, http_error, keyed=keyed_in(request), append=how))
 
@@ -105,7 +105,7 @@ def view(path: str, *methods: str) -> Any:
 
 urlpatterns = [
     url("ready", ready),
-    *[url(path[1:], view(path, *(UNKEYED if path == "/work" else ()))) for path in CONTRACTS],
-    url("things/<str:name>/work", view("/work")),
+    *[url(path[1:], view(path, *(UNKEYED if path == "/jobs" else ()))) for path in CONTRACTS],
+    url("things/<str:name>/jobs", view("/jobs")),
 ]
 app = get_wsgi_application()

@@ -119,13 +119,13 @@ def resource(path: str) -> Any:
     @safe.operation(CONTRACTS[path], name=path)
     def responder(self: Any, req: Any, resp: Any, name: str = "") -> None:
         keyed = safe.current(req)
-        done(req, resp, keyed, append=partial(append_on, keyed.connection) if path == "/tx/work" else append)
+        done(req, resp, keyed, append=partial(append_on, keyed.connection) if path == "/tx/jobs" else append)
 
     def unkeyed(self: Any, req: Any, resp: Any, name: str = "") -> None:
         done(req, resp, None)
 
     responders = {f"on_{method.lower()}": responder for method in CONTRACTS[path].methods}
-    if path == "/work":
+    if path == "/jobs":
         responders |= {f"on_{method.lower()}": unkeyed for method in UNKEYED}
     return type("Work", (), responders)()
 
@@ -138,5 +138,5 @@ application.add_route("/ready", Ready())
 resources = {route: resource(route) for route in CONTRACTS}
 for route, its in resources.items():
     application.add_route(route, its)
-application.add_route("/things/{name}/work", type("Things", (), {"on_post": type(resources["/work"]).on_post})())
+application.add_route("/things/{name}/jobs", type("Things", (), {"on_post": type(resources["/jobs"]).on_post})())
 app = safe.protect(application)

@@ -69,14 +69,14 @@ async def transactional(
 
 
 for path, policy in CONTRACTS.items():
-    endpoint = transactional if path == "/tx/work" else plain
+    endpoint = transactional if path == "/tx/jobs" else plain
     app.add_api_route(
         path, safe.operation(policy, name=path)(endpoint), methods=sorted(policy.methods), response_model=None
     )
 app.add_api_route(
-    "/things/{name}/work",
-    safe.operation(CONTRACTS["/work"], name="things")(plain),
+    "/things/{name}/jobs",
+    safe.operation(CONTRACTS["/jobs"], name="things")(plain),
     methods=["POST"],
     response_model=None,
 )
-app.add_api_route("/work", unkeyed, methods=list(UNKEYED), response_model=None)
+app.add_api_route("/jobs", unkeyed, methods=list(UNKEYED), response_model=None)

@@ -105,7 +105,7 @@ def operation(path: str) -> Any:
 
     @safe.operation(CONTRACTS[path], name=path)
     def view(name: str = "") -> Response:
-        how = {"append": partial(append_on, safe.connection)} if path == "/tx/work" else {"append": append}
+        how = {"append": partial(append_on, safe.connection)} if path == "/tx/jobs" else {"append": append}
         return done(safe.current, **how)
 
     return view
@@ -118,5 +118,5 @@ def unkeyed() -> Response:
 
 for route, policy in CONTRACTS.items():
     app.add_url_rule(route, route, operation(route), methods=sorted(policy.methods))
-app.add_url_rule("/things/<name>/work", view_func=app.view_functions["/work"], endpoint="/work", methods=["POST"])
-app.add_url_rule("/work", "unkeyed", unkeyed, methods=list(UNKEYED))
+app.add_url_rule("/things/<name>/jobs", view_func=app.view_functions["/jobs"], endpoint="/jobs", methods=["POST"])
+app.add_url_rule("/jobs", "unkeyed", unkeyed, methods=list(UNKEYED))

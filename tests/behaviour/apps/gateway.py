@@ -22,7 +22,7 @@ COMMANDS = {
     "granian": "granian tests.behaviour.apps.gateway:app --interface asgi --host 127.0.0.1 --port {port}",
 }
 NOT_OFFERED = {
-    "/tx/work": "the service's effects are in no transaction of the gateway's",
+    "/tx/jobs": "the service's effects are in no transaction of the gateway's",
     "cross-origin": "a layer of the service's own, or of the proxy in front",
     "nothing done": "the service is another process: it says so by a status",
 }
@@ -72,8 +72,8 @@ GATEWAYS = {
     for path, policy in CONTRACTS.items()
     if policy.effects is Effects.OPAQUE
 }
-GATEWAYS["/keyed/work"] = Gateway(
-    upstream, store, caller=user, policy=CONTRACTS["/keyed/work"].but(rerun=RERUN[Effects.KEYED])
+GATEWAYS["/keyed/jobs"] = Gateway(
+    upstream, store, caller=user, policy=CONTRACTS["/keyed/jobs"].but(rerun=RERUN[Effects.KEYED])
 )
 KEYLESS = Gateway(upstream, store, caller=user, policy=Policy(methods=frozenset()), health="/ready")
 

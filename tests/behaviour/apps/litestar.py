@@ -93,7 +93,7 @@ def handler(path: str, at: str, name: str) -> Any:
     policy = CONTRACTS[path]
     methods = sorted(policy.methods) if path == at else ["POST"]
 
-    if path == "/tx/work":
+    if path == "/tx/jobs":
 
         @route(at, http_method=methods, status_code=201)
         @safe.operation(policy, name=name)
@@ -110,7 +110,7 @@ def handler(path: str, at: str, name: str) -> Any:
     return work
 
 
-@route("/work", http_method=list(UNKEYED), status_code=200)
+@route("/jobs", http_method=list(UNKEYED), status_code=200)
 async def unkeyed(request: Request) -> ASGIApp:
     """The work under none."""
     return await answer(request)
@@ -129,7 +129,7 @@ def mapped(request: Request, error: MappedError) -> Response:
 
 handlers: list[Callable[..., Any]] = [handler(path, path, path) for path in CONTRACTS]
 app = Litestar(
-    [ready, unkeyed, *handlers, handler("/work", "/things/{name:str}/work", "things")],
+    [ready, unkeyed, *handlers, handler("/jobs", "/things/{name:str}/jobs", "things")],
     on_startup=[store.apply_schema],
     on_shutdown=[store.aclose],
     exception_handlers={MappedError: mapped},

@@ -71,7 +71,7 @@ def append_in_transaction(row: Row) -> int:
 
 async def at_work(request: HttpRequest) -> HttpResponse:
     """The work of every route."""
-    append: Any = append_in_transaction if request.path == "/tx/work" else append_async
+    append: Any = append_in_transaction if request.path == "/tx/jobs" else append_async
     reply = await work_async(
         seen_in(request), lambda status: HttpError(status, "no"), keyed=keyed_in(request), append=append
     )
@@ -85,7 +85,7 @@ async def at_work_of(request: HttpRequest, name: str) -> HttpResponse:
 
 for path, policy in CONTRACTS.items():
     api.api_operation([*policy.methods], path)(idempotent(policy, name=path)(at_work))
-api.api_operation([*UNKEYED], "/work")(at_work)
-api.post("/things/{name}/work")(idempotent(CONTRACTS["/work"], name="/work")(at_work_of))
+api.api_operation([*UNKEYED], "/jobs")(at_work)
+api.post("/things/{name}/jobs")(idempotent(CONTRACTS["/jobs"], name="/jobs")(at_work_of))
 urlpatterns = [url("ready", ready), url("", api.urls)]
 app = get_asgi_application()

@@ -108,7 +108,7 @@ def response_to(reply: Reply) -> Response:
 
 def view(path: str, name: str) -> Callable[..., Any]:
     """The work under the contract of a path."""
-    transactional = path == "/tx/work"
+    transactional = path == "/tx/jobs"
 
     @safe.operation(CONTRACTS[path], name=name)
     async def work(**_: str) -> Response:
@@ -131,6 +131,6 @@ async def ready() -> str:
 
 for path, policy in CONTRACTS.items():
     app.add_url_rule(path, path, view(path, path), methods=sorted(policy.methods))
-app.add_url_rule("/work", "unkeyed", unkeyed, methods=list(UNKEYED))
-things.add_url_rule("/<name>/work", "work", view("/work", "things"), methods=["POST"])
+app.add_url_rule("/jobs", "unkeyed", unkeyed, methods=list(UNKEYED))
+things.add_url_rule("/<name>/jobs", "work", view("/jobs", "things"), methods=["POST"])
 app.register_blueprint(things)

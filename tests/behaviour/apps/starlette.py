@@ -45,7 +45,7 @@ async def work(request: Request) -> Response:
     keyed = request.scope.get("twicesafe")
     seen = await seen_in(request, request.scope["user"])
     append: Any = append_async
-    if keyed and request.url.path == "/tx/work":
+    if keyed and request.url.path == "/tx/jobs":
         append = partial(append_on_async, keyed.connection)
     return response_to(await work_async(seen, HTTPException, keyed=keyed, append=append))
 
@@ -71,8 +71,8 @@ app = Starlette(
     routes=[
         Route("/ready", ready),
         *[Route(path, work, methods=list(policy.methods)) for path, policy in CONTRACTS.items()],
-        Route("/work", work, methods=list(UNKEYED)),
-        Route("/things/{name}/work", work, methods=["POST"]),
+        Route("/jobs", work, methods=list(UNKEYED)),
+        Route("/things/{name}/jobs", work, methods=["POST"]),
     ],
     middleware=[
         CORS,

@@ -75,7 +75,7 @@ async def answer(request: Request, **how: Any) -> Response:
 
 def endpoint(path: str, name: str) -> Callable[..., Any]:
     """The work under the contract of a path."""
-    transactional = path == "/tx/work"
+    transactional = path == "/tx/jobs"
 
     @safe.operation(CONTRACTS[path], name=name)
     async def work(request: Request) -> Response:
@@ -86,14 +86,14 @@ def endpoint(path: str, name: str) -> Callable[..., Any]:
 
 
 class Work(HTTPEndpoint):
-    """The work at `/work`: one method under a contract, the others under none."""
+    """The work at `/jobs`: one method under a contract, the others under none."""
 
-    @safe.operation(CONTRACTS["/work"], name="/work")
+    @safe.operation(CONTRACTS["/jobs"], name="/jobs")
     async def post(self, request: Request) -> Response:
         """Under a contract."""
         return await answer(request, keyed=safe.current(request))
 
-    @safe.operation(CONTRACTS["/work"])
+    @safe.operation(CONTRACTS["/jobs"])
     async def patch(self, request: Request) -> Response:
         """Under another of the same."""
         return await answer(request, keyed=safe.current(request))
@@ -111,13 +111,13 @@ app = Starlette(
     exception_handlers={MappedError: mapped},
     routes=[
         Route("/ready", ready),
-        Route("/work", Work),
+        Route("/jobs", Work),
         *[
             Route(path, endpoint(path, path), methods=sorted(policy.methods))
             for path, policy in CONTRACTS.items()
-            if path != "/work"
+            if path != "/jobs"
         ],
-        Mount("/things", routes=[Route("/{name}/work", endpoint("/work", "things"), methods=["POST"])]),
+        Mount("/things", routes=[Route("/{name}/jobs", endpoint("/jobs", "things"), methods=["POST"])]),
     ],
     middleware=[
         CORS,

@@ -56,7 +56,7 @@ def handler(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iter
     length = environ.get("CONTENT_LENGTH")
     body = environ["wsgi.input"].read(*([int(length)] if length else [])) if length or chunked(environ) else b""
     seen = Seen(environ.get("HTTP_PROBE"), method, path, environ["probe.user"], body)
-    in_transaction = keyed is not None and path == "/tx/work"
+    in_transaction = keyed is not None and path == "/tx/jobs"
     reply = work(
         seen, StatusError, keyed=keyed, append=partial(append_on, keyed.connection) if in_transaction else append
     )

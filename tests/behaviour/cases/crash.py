@@ -14,26 +14,26 @@ def nothing_to_complain_of(client: Client, ledger: Ledger) -> None:
     assert "never retrieved" not in said and "never awaited" not in said and "was destroyed" not in said
 
 
-@needs("/short/work")
+@needs("/short/jobs")
 def after_a_crash_the_contract_decides(client: Client, ledger: Ledger) -> None:
     """A7, B5, R13, R23: killed right after its effect, opaque work is held as unknown, never silently done again; a
     transaction was never there, and runs at once."""
     opaque, inside = client.gate("opaque"), client.gate("inside")
-    transactional = client.offers("/tx/work")
+    transactional = client.offers("/tx/jobs")
     tx = {"key": client.tag.encode(), "body": b'"in a transaction"'}
-    client.begin("/short/work", after=opaque)
+    client.begin("/short/jobs", after=opaque)
     opaque.reached()
     if transactional:
-        client.begin("/tx/work", after=inside, **tx)
+        client.begin("/tx/jobs", after=inside, **tx)
         inside.reached()
     client.server.kill()
     assert len(ledger) == 1
     client.server.start()
     client.server.await_ready()
     if transactional:
-        client.twice("/tx/work", **tx)
+        client.twice("/tx/jobs", **tx)
         assert len(ledger) == 2
-    retry = client.settled("/short/work")
-    assert [row.path for row in ledger.rows()] == ["/short/work", "/tx/work"][: 1 + transactional]
+    retry = client.settled("/short/jobs")
+    assert [row.path for row in ledger.rows()] == ["/short/jobs", "/tx/jobs"][: 1 + transactional]
     assert (retry.status, retry.problem) == (409, "outcome-unknown")
     assert retry.document["safe_new_key"] is False

@@ -23,11 +23,11 @@ def every_byte_comes_back(client: Client, ledger: Ledger) -> None:
 
 
 @of_servers
-@needs("/large/work")
+@needs("/large/jobs")
 def ten_megabytes_come_back(client: Client, ledger: Ledger) -> None:
     """D4, R17: as large as the contract allows, both ways."""
     sent = PATTERN * (MEGABYTES // len(PATTERN))
-    first, _ = client.twice("/large/work", body=sent, content_type=OCTETS[1], lines=[OCTETS], size=MEGABYTES)
+    first, _ = client.twice("/large/jobs", body=sent, content_type=OCTETS[1], lines=[OCTETS], size=MEGABYTES)
     [row] = ledger.rows()
     assert row.body == kept(sent)
     assert first.body == sent
@@ -92,10 +92,10 @@ def cookies_are_not_handed_out_again(client: Client, ledger: Ledger) -> None:
 
 
 @everywhere
-@needs("/cookies/work")
+@needs("/cookies/jobs")
 def cookies_are_handed_out_again_by_choice(client: Client, ledger: Ledger) -> None:
     """D1, K: where the contract says so, each Set-Cookie line comes back, commas in dates and all."""
-    first, again = client.twice("/cookies/work", cookies=["a", "b"])
+    first, again = client.twice("/cookies/jobs", cookies=["a", "b"])
     assert len(ledger) == 1
     assert len(first.all(b"set-cookie")) == 2
     assert first.all(b"set-cookie") == again.all(b"set-cookie")

@@ -46,35 +46,35 @@ def another_body_is_refused_after_a_failure(client: Client, ledger: Ledger) -> N
 
 def the_query_counts(client: Client, ledger: Ledger) -> None:
     """F3: a dry run is not the real thing; parameters in another order are written another way, so another request."""
-    first = client.send("/work?dry=1")
-    real = client.send("/work")
+    first = client.send("/jobs?dry=1")
+    real = client.send("/jobs")
     assert len(ledger) == 1
     assert (real.status, real.problem) == (422, "key-reused")
-    client.same(first, client.send("/work?dry=1"))
+    client.same(first, client.send("/jobs?dry=1"))
     key = client.tag.encode()
-    client.send("/work?a=1&b=2", key=key)
-    assert client.send("/work?b=2&a=1", key=key).problem == "key-reused"
+    client.send("/jobs?a=1&b=2", key=key)
+    assert client.send("/jobs?b=2&a=1", key=key).problem == "key-reused"
     assert len(ledger) == 2
 
 
 @needs("raw path")
 def the_path_counts_as_it_is_written(client: Client, ledger: Ledger) -> None:
     """F3, K: %7E is not ~, by the one written rule: the bytes that were sent."""
-    first = client.send("/things/%7E/work")
-    other = client.send("/things/~/work")
+    first = client.send("/things/%7E/jobs")
+    other = client.send("/things/~/jobs")
     assert len(ledger) == 1
     assert (other.status, other.problem) == (422, "key-reused")
-    client.same(first, client.send("/things/%7E/work"))
+    client.same(first, client.send("/things/%7E/jobs"))
 
 
 def another_spelling_of_the_path_is_no_replay(client: Client, ledger: Ledger) -> None:
-    """F3: /work/ is not /work: not found, sent elsewhere or refused, but never the first one's answer, nor its key's
+    """F3: /jobs/ is not /jobs: not found, sent elsewhere or refused, but never the first one's answer, nor its key's
     end."""
-    first = client.send("/work")
-    other = client.send("/work/")
+    first = client.send("/jobs")
+    other = client.send("/jobs/")
     assert len(ledger) == 1
     assert other.status in (301, 307, 308, 404, 405, 422) and not other.replayed
-    client.same(first, client.send("/work"))
+    client.same(first, client.send("/jobs"))
 
 
 def the_media_type_counts(client: Client, ledger: Ledger) -> None:
@@ -101,32 +101,32 @@ def transport_does_not_count(client: Client, ledger: Ledger) -> None:
         client.same(first, again)
 
 
-@needs("/json/work")
+@needs("/json/jobs")
 def json_is_compared_by_its_meaning(client: Client, ledger: Ledger) -> None:
     """F1, F2: by choice, order, white space, escapes and coding do not count; the order of a list and a number do."""
-    first = client.send("/json/work", body='{"a":1,"b":{"x":1,"y":"é"},"c":[1,2]}'.encode())
+    first = client.send("/json/jobs", body='{"a":1,"b":{"x":1,"y":"é"},"c":[1,2]}'.encode())
     plain = b'{"b": {"y": "\\u00e9", "x": 1},\n "c": [1, 2], "a": 1}'
     same = [
-        client.send("/json/work", body=plain),
-        client.send("/json/work", body=gzip.compress(plain), headers=[(b"Content-Encoding", b"gzip")]),
+        client.send("/json/jobs", body=plain),
+        client.send("/json/jobs", body=gzip.compress(plain), headers=[(b"Content-Encoding", b"gzip")]),
     ]
     assert len(ledger) == 1
     for again in same:
         client.same(first, again)
     for other in ('{"a":1,"b":{"x":1,"y":"é"},"c":[2,1]}', '{"a":1.0000000000000001,"b":{"x":1,"y":"é"},"c":[1,2]}'):
-        assert client.send("/json/work", body=other.encode()).problem == "key-reused"
+        assert client.send("/json/jobs", body=other.encode()).problem == "key-reused"
     assert len(ledger) == 1
 
 
-@needs("/json/work")
+@needs("/json/jobs")
 def json_that_cannot_be_compared_is_taken_as_sent(client: Client, ledger: Ledger) -> None:
     """K: lone surrogates, a hundred thousand brackets, huge numbers and broken JSON are bytes, not errors."""
     bodies = [b'"\\ud800"', b"[" * 100_000 + b"]" * 100_000, b"9" * 4301, b'{"a":', b'{"a":1,"a":2}', b"NaN", b"\xff"]
     for number, body in enumerate(bodies, 1):
         key = f"{client.tag} {number}".encode()
-        client.twice("/json/work", body=body, key=key)
+        client.twice("/json/jobs", body=body, key=key)
         assert len(ledger) == number
-        assert client.send("/json/work", body=body + b" 1", key=key).problem == "key-reused"
+        assert client.send("/json/jobs", body=body + b" 1", key=key).problem == "key-reused"
     assert [row.body for row in ledger.rows()] == bodies
 
 
@@ -137,14 +137,14 @@ def _form(boundary: bytes, *parts: tuple[bytes, bytes]) -> bytes:
     return lines + b"--%b--\r\n" % boundary
 
 
-@needs("/form/work")
+@needs("/form/jobs")
 def forms_are_compared_without_their_boundary(client: Client, ledger: Ledger) -> None:
     """F1: by choice, a boundary drawn anew and fields in another order are the same form; one byte of a file is not."""
     parts = (b"amount", b"1"), (b"file", bytes(range(256)))
 
     def sent(boundary: bytes, *parts: tuple[bytes, bytes]):
         return client.send(
-            "/form/work",
+            "/form/jobs",
             content_type=b"multipart/form-data; boundary=" + boundary,
             body=_form(boundary, *parts),
         )

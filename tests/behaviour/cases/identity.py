@@ -18,13 +18,13 @@ def without_a_key_every_request_runs(client: Client, ledger: Ledger) -> None:
     assert [(reply.status, reply.replayed) for reply in replies] == [(201, False)] * 3
 
 
-@needs("/required/work")
+@needs("/required/jobs")
 def a_required_key_is_missed(client: Client, ledger: Ledger) -> None:
     """G6, R3: an operation that requires a key refuses to work without."""
-    reply = client.send("/required/work", key=None)
+    reply = client.send("/required/jobs", key=None)
     assert len(ledger) == 0
     assert (reply.status, reply.problem) == (400, "key-missing")
-    client.twice("/required/work")
+    client.twice("/required/jobs")
     assert len(ledger) == 1
 
 
@@ -112,7 +112,7 @@ def nobody_claims_a_key(client: Client, ledger: Ledger) -> None:
 
 def refusals_of_the_router_leave_no_record(client: Client, ledger: Ledger) -> None:
     """E1: what never reached the handler, 404 or 405, leaves the key free for the right request."""
-    wrong = [client.send("/nowhere"), client.send("/required/work", method="PATCH")]
+    wrong = [client.send("/nowhere"), client.send("/required/jobs", method="PATCH")]
     first = client.send()
     assert len(ledger) == 1
     assert [reply.status for reply in wrong] == [404, 405]
@@ -122,7 +122,7 @@ def refusals_of_the_router_leave_no_record(client: Client, ledger: Ledger) -> No
 def a_key_is_for_one_operation(client: Client, ledger: Ledger) -> None:
     """G2, R7: on another route the key is refused, and the first one's answer is still there."""
     first = client.send()
-    elsewhere = client.send("/any/work")
+    elsewhere = client.send("/any/jobs")
     assert len(ledger) == 1
     assert (elsewhere.status, elsewhere.problem) == (422, "key-reused")
     client.same(first, client.send())
@@ -130,11 +130,11 @@ def a_key_is_for_one_operation(client: Client, ledger: Ledger) -> None:
 
 def a_key_is_for_one_resource(client: Client, ledger: Ledger) -> None:
     """G2: one route template, two resources: never the other one's answer."""
-    first = client.send("/things/1/work")
-    other = client.send("/things/2/work")
+    first = client.send("/things/1/jobs")
+    other = client.send("/things/2/jobs")
     assert len(ledger) == 1
     assert (other.status, other.problem) == (422, "key-reused")
-    client.same(first, client.send("/things/1/work"))
+    client.same(first, client.send("/things/1/jobs"))
 
 
 def a_key_is_for_one_method(client: Client, ledger: Ledger) -> None:
@@ -149,35 +149,35 @@ def a_key_is_for_one_method(client: Client, ledger: Ledger) -> None:
     client.same(first, client.send())
 
 
-@needs("/any/work")
+@needs("/any/jobs")
 def an_operation_names_its_methods(client: Client, ledger: Ledger) -> None:
     """R2: PUT and DELETE happen once where the contract says so."""
     for number, method in enumerate(("PUT", "DELETE", "PATCH", "POST"), 1):
-        client.twice("/any/work", method=method, key=f"{client.tag} {method}".encode())
+        client.twice("/any/jobs", method=method, key=f"{client.tag} {method}".encode())
         assert len(ledger) == number
 
 
-@needs("/named/work")
+@needs("/named/jobs")
 def another_header_carries_the_key(client: Client, ledger: Ledger) -> None:
     """R5: the header is the contract's; the usual one means nothing there."""
-    client.twice("/named/work", carrier=b"X-Idempotency-Key")
+    client.twice("/named/jobs", carrier=b"X-Idempotency-Key")
     assert len(ledger) == 1
-    assert not client.send("/named/work").replayed
-    assert not client.send("/named/work").replayed
+    assert not client.send("/named/jobs").replayed
+    assert not client.send("/named/jobs").replayed
     assert len(ledger) == 3
 
 
-@needs("/form/work")
+@needs("/form/jobs")
 def a_form_carries_the_key(client: Client, ledger: Ledger) -> None:
     """R5: a hidden field, a JSON property and a query parameter are carriers; two that disagree are refused."""
     form = b"application/x-www-form-urlencoded"
     field = b"amount=1&idempotency_key="
-    client.twice("/form/work", key=None, content_type=form, body=field + client.key)
+    client.twice("/form/jobs", key=None, content_type=form, body=field + client.key)
     assert len(ledger) == 1
-    client.twice("/form/work", key=None, body=b'{"idempotency_key": "%b"}' % client.tag.encode())
+    client.twice("/form/jobs", key=None, body=b'{"idempotency_key": "%b"}' % client.tag.encode())
     assert len(ledger) == 2
-    client.twice(f"/form/work?idempotency_key={client.tag}-query", key=None)
+    client.twice(f"/form/jobs?idempotency_key={client.tag}-query", key=None)
     assert len(ledger) == 3
-    differing = client.send("/form/work", key=b"another", content_type=form, body=field + client.key)
+    differing = client.send("/form/jobs", key=b"another", content_type=form, body=field + client.key)
     assert len(ledger) == 3
     assert (differing.status, differing.problem) == (400, "key-invalid")

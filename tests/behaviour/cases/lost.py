@@ -10,14 +10,14 @@ from tests.behaviour.client import Client, Ledger
 RIVALS = 12
 
 
-@needs("/wait/work")
+@needs("/wait/jobs")
 def a_client_that_hangs_up_changes_nothing(client: Client, ledger: Ledger) -> None:
     """A1, R14: gone while the handler works, after its effect: the work is finished, recorded and replayed."""
     gate = client.gate("after")
-    gone = client.begin("/wait/work", after=gate)
+    gone = client.begin("/wait/jobs", after=gate)
     gate.reached()
     gone.hang_up()
-    retry = client.begin("/wait/work", after=gate)
+    retry = client.begin("/wait/jobs", after=gate)
     gate.open()
     again = retry.reply()
     assert len(ledger) == 1
@@ -25,27 +25,27 @@ def a_client_that_hangs_up_changes_nothing(client: Client, ledger: Ledger) -> No
     assert again.document == {"n": 1}
 
 
-@needs("/wait/work")
+@needs("/wait/jobs")
 def a_client_that_hangs_up_early_changes_nothing(client: Client, ledger: Ledger) -> None:
     """A1, R14: gone before the effect, after the claim: the work is done all the same, once."""
     gate = client.gate("before")
-    gone = client.begin("/wait/work", before=gate)
+    gone = client.begin("/wait/jobs", before=gate)
     gate.reached()
     gone.hang_up()
-    retry = client.begin("/wait/work", before=gate)
+    retry = client.begin("/wait/jobs", before=gate)
     gate.open()
     again = retry.reply()
     assert len(ledger) == 1
     assert again.replayed and again.document == {"n": 1}
 
 
-@needs("/large/work")
+@needs("/large/jobs")
 def a_client_that_hangs_up_in_the_answer_can_ask_again(client: Client, ledger: Ledger) -> None:
     """A1, R14: the record does not depend on who reads the answer."""
-    cut = client.begin("/large/work", size=4_000_000)
+    cut = client.begin("/large/jobs", size=4_000_000)
     cut.until(1000)
     cut.hang_up()
-    again = client.send("/large/work", size=4_000_000)
+    again = client.send("/large/jobs", size=4_000_000)
     assert len(ledger) == 1
     assert again.replayed and again.status == 201
     assert len(again.body) == 4_000_000
@@ -75,13 +75,13 @@ def a_duplicate_is_told_to_wait(client: Client, ledger: Ledger) -> None:
     client.same(first, client.send(after=gate))
 
 
-@needs("/wait/work")
+@needs("/wait/jobs")
 def a_duplicate_may_wait(client: Client, ledger: Ledger) -> None:
     """R11: by choice, a duplicate stays for the first attempt's answer."""
     gate = client.gate("after")
-    running = client.begin("/wait/work", after=gate)
+    running = client.begin("/wait/jobs", after=gate)
     gate.reached()
-    rival = client.begin("/wait/work", after=gate)
+    rival = client.begin("/wait/jobs", after=gate)
     gate.open()
     first, second = running.reply(), rival.reply()
     assert len(ledger) == 1
@@ -96,29 +96,29 @@ def _at_once(client: Client, path: str) -> list[tuple[int, bool]]:
 
 def of_many_at_once_one_runs(client: Client, ledger: Ledger) -> None:
     """C1, R10: one runs; everybody else gets its answer or is told to wait, and nobody an error."""
-    outcomes = _at_once(client, "/work")
+    outcomes = _at_once(client, "/jobs")
     assert len(ledger) == 1
     assert outcomes.count((201, False)) == 1
     assert set(outcomes) <= {(201, False), (201, True), (409, False)}
     assert client.send().replayed
 
 
-@needs("/wait/work")
+@needs("/wait/jobs")
 def of_many_waiting_one_runs(client: Client, ledger: Ledger) -> None:
     """C1, R11: where duplicates wait, everybody has the one answer."""
-    outcomes = _at_once(client, "/wait/work")
+    outcomes = _at_once(client, "/wait/jobs")
     assert len(ledger) == 1
     assert sorted(outcomes) == [(201, False)] + [(201, True)] * (RIVALS - 1)
 
 
-@needs("/tx/work")
+@needs("/tx/jobs")
 def of_many_transactions_one_commits(client: Client, ledger: Ledger) -> None:
     """C1, R10: rivals of a transaction are refused, or wait for the database."""
-    outcomes = _at_once(client, "/tx/work")
+    outcomes = _at_once(client, "/tx/jobs")
     assert len(ledger) == 1
     assert outcomes.count((201, False)) == 1
     assert set(outcomes) <= {(201, False), (201, True), (409, False)}
-    assert client.send("/tx/work").replayed
+    assert client.send("/tx/jobs").replayed
 
 
 def different_keys_do_not_wait_for_each_other(client: Client, ledger: Ledger) -> None:

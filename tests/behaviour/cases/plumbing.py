@@ -32,16 +32,16 @@ def a_chunked_body_arrives_whole(client: Client, ledger: Ledger) -> None:
     assert [row.body for row in ledger.rows()] == [b"one two three"] * 2
 
 
-@needs("/small/work")
+@needs("/small/jobs")
 def a_body_over_the_limit_is_refused(client: Client, ledger: Ledger) -> None:
     """R9, E1: 413, with a length or in pieces, and the key is still free; the limit itself is within it."""
     refused = [
-        client.send("/small/work", body=b"x" * 1001),
-        client.send("/small/work", pieces=[b"x" * 900, b"x" * 101]),
+        client.send("/small/jobs", body=b"x" * 1001),
+        client.send("/small/jobs", pieces=[b"x" * 900, b"x" * 101]),
     ]
     assert len(ledger) == 0
     assert [reply.status for reply in refused] == [413, 413]
-    client.twice("/small/work", body=b"x" * 1000)
+    client.twice("/small/jobs", body=b"x" * 1000)
     assert len(ledger) == 1
 
 

@@ -87,16 +87,16 @@ def a_handler_may_say_that_nothing_was_done(client: Client, ledger: Ledger) -> N
     assert len(ledger) == 1
 
 
-@needs("/keyed/work")
+@needs("/keyed/jobs")
 def keyed_work_runs_again_under_the_same_derived_key(client: Client, ledger: Ledger) -> None:
     """R13, R16, R25: downstream recognises the second run by the key that it is given, another one per intent."""
-    broken = client.send("/keyed/work", raises="unhandled")
+    broken = client.send("/keyed/jobs", raises="unhandled")
     assert broken.status == 500
-    first = client.send("/keyed/work")
+    first = client.send("/keyed/jobs")
     assert len(ledger) == 2
     assert first.status == 201 and not first.replayed
-    client.same(first, client.send("/keyed/work"))
-    client.send("/keyed/work", key=client.tag.encode())
+    client.same(first, client.send("/keyed/jobs"))
+    client.send("/keyed/jobs", key=client.tag.encode())
     one, again, other = [row.derived for row in ledger.rows()]
     assert one == again != ""
     assert other not in (one, "")

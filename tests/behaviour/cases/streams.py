@@ -11,27 +11,27 @@ streams = needs("streams")
 
 
 @everywhere
-@needs("streams", "/wait/work")
+@needs("streams", "/wait/jobs")
 def a_stream_is_replayed_whole(client: Client, ledger: Ledger) -> None:
     """D5: a body without a length is recorded at its end, empty pieces and all."""
-    first, _ = client.twice("/wait/work", chunks=[b"one ", b"", b"two ", bytes(range(256)), b"three"])
+    first, _ = client.twice("/wait/jobs", chunks=[b"one ", b"", b"two ", bytes(range(256)), b"three"])
     assert len(ledger) == 1
     assert first.body == b"one two " + bytes(range(256)) + b"three"
 
 
-@needs("streams", "/wait/work")
+@needs("streams", "/wait/jobs")
 def a_stream_flows_while_it_is_made(client: Client, ledger: Ledger) -> None:
     """D5: the first piece is there before the handler makes the second; a retry afterwards gets them all."""
     gate = client.gate("between")
     knobs = {"chunks": [b"one ", b"two ", b"three"], "between": gate}
-    flowing = client.begin("/wait/work", **knobs)
+    flowing = client.begin("/wait/jobs", **knobs)
     assert flowing.until(4) == b"one "
     gate.open()
     assert flowing.until(8) == b"one two "
     gate.open()
     first = flowing.reply()
     assert first.whole and first.body == b"one two three"
-    again = client.send("/wait/work", **knobs)
+    again = client.send("/wait/jobs", **knobs)
     assert len(ledger) == 1
     client.same(first, again)
 
@@ -54,32 +54,32 @@ def events_flow_and_are_not_kept(client: Client, ledger: Ledger) -> None:
     flowing.hang_up()
 
 
-@needs("streams", "/wait/work")
+@needs("streams", "/wait/jobs")
 def a_broken_stream_is_no_success(client: Client, ledger: Ledger) -> None:
     """D5, K: an answer that broke off is never replayed as a whole one, and nothing runs again."""
-    broken = client.begin("/wait/work", chunks=[b"one ", b"two "], then="break").reply()
+    broken = client.begin("/wait/jobs", chunks=[b"one ", b"two "], then="break").reply()
     assert not broken.whole
-    again = client.send("/wait/work", chunks=[b"one ", b"two "], then="break")
+    again = client.send("/wait/jobs", chunks=[b"one ", b"two "], then="break")
     assert len(ledger) == 1
     assert again.problem in ("outcome-unknown", "result-not-kept")
     assert b"one" not in again.body
 
 
-@needs("/small/work")
+@needs("/small/jobs")
 def an_answer_at_the_limit_is_kept(client: Client, ledger: Ledger) -> None:
     """A4: as large as may be."""
-    first, _ = client.twice("/small/work", size=KEPT)
+    first, _ = client.twice("/small/jobs", size=KEPT)
     assert len(ledger) == 1
     assert len(first.body) == KEPT
 
 
-@needs("/small/work")
+@needs("/small/jobs")
 def an_answer_over_the_limit_is_not_kept(client: Client, ledger: Ledger) -> None:
     """A4, R18: one byte more, or megabytes: the first caller gets it all, retries are told that it is done."""
     for number, size in enumerate((KEPT + 1, 5_000_000), 1):
         knobs = {"key": client.key + b"%d" % size, "size": size, "lines": [[b"x-kept", b"kept"]]}
-        first = client.send("/small/work", **knobs)
-        again = [client.send("/small/work", **knobs) for _ in range(2)]
+        first = client.send("/small/jobs", **knobs)
+        again = [client.send("/small/jobs", **knobs) for _ in range(2)]
         assert len(ledger) == number
         assert len(first.body) == size
         for reply in again:
@@ -87,12 +87,12 @@ def an_answer_over_the_limit_is_not_kept(client: Client, ledger: Ledger) -> None
             assert reply.all(b"x-kept") == [b"kept"]
 
 
-@needs("/small/work", "streams")
+@needs("/small/jobs", "streams")
 def a_stream_over_the_limit_is_not_kept(client: Client, ledger: Ledger) -> None:
     """A4, R18: the same for an answer whose length nobody knew."""
     knobs = {"chunks": [b"x" * 1024], "times": KEPT // 1024 + 1}
-    first = client.send("/small/work", **knobs)
-    again = client.settled("/small/work", **knobs)
+    first = client.send("/small/jobs", **knobs)
+    again = client.settled("/small/jobs", **knobs)
     assert len(ledger) == 1
     assert first.body == b"x" * (KEPT + 1024)
     assert (again.status, again.problem, again.replayed) == (201, "result-not-kept", True)

@@ -6,7 +6,7 @@ from tests.behaviour.case import needs
 from tests.behaviour.client import Client, Ledger
 from tests.behaviour.knobs import MAPPED
 
-TX = "/tx/work"
+TX = "/tx/jobs"
 transactional = needs(TX)
 
 

@@ -20,4 +20,4 @@ def work(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"secret": "swordfish"}, status=201)
 
 
-urlpatterns = [path("admin/", admin.site.urls), path("work", work)]
+urlpatterns = [path("admin/", admin.site.urls), path("jobs", work)]
