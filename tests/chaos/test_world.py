@@ -33,9 +33,19 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("library"))
 
 
-def seen(library: Path, world: World, folder: Path) -> tuple[float, ...]:
+INTERRUPTED = """
+import os, signal, sys
+signal.signal(signal.SIGALRM, lambda *_: None)
+with open(sys.argv[1], "wb") as file:
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    os.fsync(file.fileno())
+    signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+def seen(library: Path, world: World, folder: Path, probe: str = PROBE) -> tuple[float, ...]:
     ran = subprocess.run(
-        [sys.executable, "-c", PROBE, folder / "file"],
+        [sys.executable, "-c", probe, folder / "file"],
         env={**os.environ, "LD_PRELOAD": str(library), NAMED_BY: str(world.file)},
         capture_output=True,
         text=True,
@@ -70,6 +80,16 @@ def test_flushes_take_as_long_as_was_said(library: Path, tmp_path: Path) -> None
     number, seconds = world.flushes()
     assert number == 2
     assert seconds >= 0.1
+
+
+def test_a_signal_ends_no_flush_before_its_time(library: Path, tmp_path: Path) -> None:
+    """R42, I11: databases wake each other by signals; a flush takes as long as was said all the same."""
+    world = World(tmp_path / "world")
+    world.set_delay(0.2)
+    seen(library, world, tmp_path, INTERRUPTED)
+    number, seconds = world.flushes()
+    assert number == 1
+    assert seconds >= 0.2
 
 
 def test_a_machine_without_a_compiler_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

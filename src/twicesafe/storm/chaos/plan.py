@@ -37,6 +37,8 @@ class Trouble(StrEnum):
 
 LINKS: Final = frozenset({Trouble.CUT, Trouble.SLOW_LINK})
 """What befalls the network."""
+DISKS: Final = frozenset({Trouble.DISK_FULL, Trouble.SLOW_DISK})
+"""What befalls the database's disk."""
 WORLDS: Final = frozenset({Trouble.APP_CLOCK, Trouble.STORE_CLOCK, Trouble.SLOW_DISK})
 """What a preloaded library does."""
 

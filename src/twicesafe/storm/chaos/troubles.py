@@ -27,6 +27,10 @@ class Met(Protocol):
     async def begin(self, part: Part) -> None:
         """From now on."""
 
+    async def struck(self) -> None:
+        """Return when there is a sign of it, or nobody can be expected to see one any more: before another begins that
+        would keep it from striking."""
+
     async def end(self) -> None:
         """No longer."""
 
@@ -41,6 +45,9 @@ class Counted:
         self.blows = 0
         self.unfelt = 0
         self.figures: Counter[str] = Counter()
+
+    async def struck(self) -> None:
+        """Nothing keeps it from that."""
 
     async def look_back(self) -> None:
         """Nothing more to be seen."""

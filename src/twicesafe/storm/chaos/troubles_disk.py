@@ -157,8 +157,11 @@ class SlowDisk(Counted):
         self._before = self._world.flushes()
         self._world.set_delay(part.strength)
 
-    async def end(self) -> None:
+    async def struck(self) -> None:
         await until(self._has_flushed)
+
+    async def end(self) -> None:
+        await self.struck()
         self._world.set_delay(0.0)
         now = self._world.flushes()
         number, seconds = now.number - self._before.number, now.seconds - self._before.seconds

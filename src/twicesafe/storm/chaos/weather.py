@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, cast
@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.contract import AsyncResumes, AsyncStore
 from twicesafe.stores.urls import open_async_store
+from twicesafe.storm.chaos.beside import ASKING, PATIENCE, keep_asking, keep_writing
 from twicesafe.storm.chaos.disk import SmallDisk
 from twicesafe.storm.chaos.link import Link
 from twicesafe.storm.chaos.matrix import Cell, Operation
-from twicesafe.storm.chaos.plan import LINKS, WORLDS, Part, Trouble, draw
+from twicesafe.storm.chaos.plan import DISKS, LINKS, WORLDS, Part, Spell, Trouble, draw
 from twicesafe.storm.chaos.relay import Relay
 from twicesafe.storm.chaos.settling import resume_unknown, settle_unknown
-from twicesafe.storm.chaos.troubles import Met
+from twicesafe.storm.chaos.troubles import LOOK, Met
 from twicesafe.storm.chaos.troubles_clock import AppClock, Heard, StoreClock
 from twicesafe.storm.chaos.troubles_disk import DiskFull, Refusals, RefusalsInLog, RefusalsOfFile, SlowDisk
 from twicesafe.storm.chaos.troubles_network import Cut, SlowLink
@@ -57,12 +58,6 @@ _SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
 _MEGABYTES: Final = {"sqlite": 48, "postgresql": 256, "mysql": 384, "redis": 48}
 _BACK_WITHIN: Final = 60.0
 """Seconds a database has to be there again, on a busy machine."""
-_PATIENCE: Final = 3.0
-"""Seconds for one question whether it is."""
-_LOOK: Final = 0.1
-_ASKING: Final = 8
-"""Tasks that ask the store what time it is while its network is in trouble, each with pauses of so many seconds."""
-_PAUSE: Final = 0.02
 
 
 class LabWeather(Weather):
@@ -154,26 +149,27 @@ class LabWeather(Weather):
     async def befall(self, spell: int, company: Company) -> None:
         now = self._spells[spell]
         met = [self.troubles[part.trouble] for part in now.parts]
-        beside: list[asyncio.Task[None]] = []
-        asking: list[asyncio.Task[None]] = []
+        blows: list[asyncio.Task[None]] = []
         async with AsyncExitStack() as stack:
+            for work in self._beside(now):
+                stack.push_async_callback(_ended, asyncio.create_task(work))
+            begun: list[Met] = []
             for part in sorted(now.parts, key=_turn):
                 trouble = self.troubles[part.trouble]
+                if part.trouble is Trouble.DISK_FULL:
+                    # Some databases go down of it, and nothing of the others could be felt any more.
+                    await asyncio.gather(*(earlier.struck() for earlier in begun))
                 await trouble.begin(part)
+                begun.append(trouble)
                 stack.push_async_callback(trouble.end)
-            if LINKS.intersection(part.trouble for part in now.parts):
-                asking = [asyncio.create_task(self._keep_asking()) for _ in range(_ASKING)]
             await asyncio.sleep(now.seconds / 2)
             if now.kill:
-                beside.append(asyncio.create_task(company.servers.kill(spell)))
+                blows.append(asyncio.create_task(company.servers.kill(spell)))
             if now.crash:
-                beside.append(asyncio.create_task(self._crash(company)))
+                blows.append(asyncio.create_task(self._crash(company)))
             await asyncio.sleep(now.seconds / 2)
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
         # They may need what has just been mended.
-        await asyncio.gather(*beside)
+        await asyncio.gather(*blows)
         await self._revive(company)
         for trouble in met:
             await trouble.look_back()
@@ -201,13 +197,14 @@ class LabWeather(Weather):
             base.ledger = base.url
         return relay
 
-    async def _keep_asking(self) -> None:
-        """So that something is on its way, whatever the storm has left to do."""
-        while True:
-            with suppress(StoreUnavailableError, TimeoutError):
-                async with asyncio.timeout(_PATIENCE):
-                    await self._store.now()
-            await asyncio.sleep(_PAUSE)
+    def _beside(self, spell: Spell) -> Iterator[Coroutine[Any, Any, None]]:
+        """What goes on while it lasts, so that it meets something."""
+        met = {part.trouble for part in spell.parts}
+        if met & LINKS:
+            yield from (keep_asking(self._store) for _ in range(ASKING))
+        # A file is flushed by servers, and filled by whoever counts how often it refused.
+        if met & DISKS and not isinstance(self._base, SqliteFile):
+            yield keep_writing(self._store)
 
     async def _crash(self, company: Company) -> None:
         if await self._base.restart(company, not isinstance(self._base, SqliteFile)):
@@ -224,11 +221,16 @@ class LabWeather(Weather):
                             await self._base.restart(company, True)
                             self.revivals += 1
                     with suppress(StoreUnavailableError, TimeoutError):
-                        async with asyncio.timeout(_PATIENCE):
+                        async with asyncio.timeout(PATIENCE):
                             await self._store.now()
                             return
-                    await asyncio.sleep(_LOOK)
+                    await asyncio.sleep(LOOK)
         raise StormError(f"the database was not there again after {_BACK_WITHIN:.0f} s")
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _turn(part: Part) -> int:

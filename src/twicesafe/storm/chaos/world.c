@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -104,12 +105,18 @@ int sem_timedwait(sem_t *restrict it, const struct timespec *restrict until) {
 
 static void wait_for_the_disk(int64_t began) {
     struct timespec now;
-    if (world == NULL || world->delay <= 0) return;
-    struct timespec pause = {world->delay / SECOND, world->delay % SECOND};
-    nanosleep(&pause, NULL);
+    /* Read once: it may end meanwhile. */
+    int64_t delay = world == NULL ? 0 : world->delay;
+    if (delay <= 0) return;
+    int of_the_flush = errno;
+    struct timespec pause = {delay / SECOND, delay % SECOND};
+    /* Databases wake each other by signals, and each would end it early. */
+    while (nanosleep(&pause, &pause) != 0 && errno == EINTR) continue;
+    errno = of_the_flush;
     real_clock_gettime(CLOCK_MONOTONIC, &now);
-    __atomic_add_fetch(&world->flushes, 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&world->nanoseconds, now.tv_sec * SECOND + now.tv_nsec - began, __ATOMIC_RELAXED);
+    /* In this order: whoever reads a number has the time that it took. */
+    __atomic_add_fetch(&world->nanoseconds, now.tv_sec * SECOND + now.tv_nsec - began, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&world->flushes, 1, __ATOMIC_RELEASE);
 }
 
 static int64_t monotonic(void) {
