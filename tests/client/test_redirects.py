@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import warnings
 from datetime import timedelta
 
+import aiohttp
 import pytest
 
 from tests.client.bindings import QUICK, Binding, Hours
 from tests.client.scripted import answer, redirect, reset_after_commit, serving, silence
-from twicesafe.client import Contract, Intent, Rejected, Route, Routes
+from twicesafe.client import Contract, Intent, Rejected, Route, Routes, Succeeded
+from twicesafe.client.aiohttp import asend
 from twicesafe.errors import RedirectedElsewhereError
 
 
@@ -114,3 +118,35 @@ def test_a_keyless_post_is_redirected_once(binding: Binding) -> None:
         result = binding.perform(request, Hours(), policy, follow_redirects=True)
         assert (len(server.hits), len(elsewhere.hits)) == (1, 1)
     assert isinstance(result.error, binding.library.TimeoutException)
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+def test_credentials_do_not_follow_a_redirect_elsewhere(httpx_binding: Binding, method: str) -> None:
+    """K: who the client is, is said to the operation's own origin, also after a redirect within it, and to no other."""
+    with serving(answer(200)) as elsewhere:
+        acts = (redirect(303, "/done"), redirect(303, f"{elsewhere.origin}/in"))
+        with serving(*acts) as server:
+            intent = Intent.new(method, server.origin)
+            options = {"follow_redirects": True, "auth": ("shop", "secret")}
+            result = httpx_binding.perform(lambda client: intent, Hours(), QUICK, **options)
+            assert [hit.header("authorization") for hit in elsewhere.hits] == [None]
+            assert None not in {hit.header("authorization") for hit in server.hits}
+    assert (result.response.status_code, len(result.response.history)) == (200, 2)
+
+
+def test_a_sessions_credentials_do_not_follow_a_redirect_elsewhere() -> None:
+    """K: aiohttp has a session's `auth` on every request; where a redirect leads to another origin it is taken off."""
+
+    async def main() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            session = aiohttp.ClientSession(auth=aiohttp.BasicAuth("shop", "secret"))
+        async with session:
+            outcome = await asend(session, Intent.new("POST", server.origin, json=1), policy=QUICK)
+        assert isinstance(outcome, Succeeded)
+
+    with serving(answer(200)) as elsewhere:
+        with serving(redirect(303, "/done"), redirect(303, f"{elsewhere.origin}/in")) as server:
+            asyncio.run(main())
+        assert [hit.header("authorization") for hit in elsewhere.hits] == [None]
+        assert None not in {hit.header("authorization") for hit in server.hits}

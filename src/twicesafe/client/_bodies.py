@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from twicesafe.client._library import Library
@@ -73,8 +74,10 @@ def is_worth_reading(response: Any) -> bool:
     return bool(declared.isdigit()) and int(declared) <= JUDGED_BODY
 
 
-def collect(response: Any, library: Library, until: float, clock: Callable[[], float]) -> bytes:
+def collect(response: Any, library: Library, until: float, clock: Callable[[], float]) -> None:
     """Read a response's raw body, so that the response can still be read by its caller. TimeoutError past `until`."""
+    if _is_over(response):
+        return
     pieces, missing = [], _length(response)
     stream = response.stream
     try:
@@ -85,30 +88,41 @@ def collect(response: Any, library: Library, until: float, clock: Callable[[], f
                 raise TimeoutError("the deadline passed while the response was read")
     finally:
         stream.close()
-    return _put_back(response, library, stream, pieces)
+    _put_back(response, library, stream, pieces)
 
 
-async def acollect(response: Any, library: Library) -> bytes:
+async def acollect(response: Any, library: Library) -> None:
     """`collect()`, for responses that are awaited; whoever awaits it limits it."""
+    if _is_over(response):
+        return
     stream = response.stream
     try:
         pieces = [piece async for piece in stream]
     finally:
         await stream.aclose()
-    return _put_back(response, library, stream, pieces)
+    _put_back(response, library, stream, pieces)
 
 
-def _put_back(response: Any, library: Library, stream: Any, pieces: list[bytes]) -> bytes:
-    body = b"".join(pieces)
-    response.stream = library.ByteStream(body)
+def _is_over(response: Any) -> bool:
+    """Whether a hook, or a layer below, has read or closed it. Its connection may be another's by now."""
+    return bool(response.is_stream_consumed or response.is_closed)
+
+
+def _put_back(response: Any, library: Library, stream: Any, pieces: list[bytes]) -> None:
+    response.stream = library.ByteStream(b"".join(pieces))
     elapsed = getattr(stream, "elapsed", None)
     if elapsed is not None:
         response.elapsed = elapsed
-    return body
 
 
-def decoded(response: Any, library: Library, body: bytes) -> bytes | None:
-    """The body without its content coding; None where that is broken."""
+def decoded(response: Any, library: Library) -> bytes | None:
+    """The body of a response that was collected, without its content coding; None where that is broken or gone."""
+    with suppress(library.ResponseNotRead):
+        read: bytes = response.content
+        return read
+    if _is_over(response):
+        return None
+    body = b"".join(response.stream)
     if "content-encoding" not in response.headers:
         return body
     copy = library.Response(response.status_code, headers=response.headers, stream=library.ByteStream(body))

@@ -21,6 +21,10 @@ class Way:
         self._follow = client.follow_redirects if follow is None else follow
         self._history: list[Any] = []
 
+    def told(self, request: Any) -> dict[str, Any]:
+        """What the client is told of a request: elsewhere it does not say who it is, as if it followed by itself."""
+        return {} if origin_of(request.url) == self._origin else {"auth": None}
+
     def onward(self, response: Any) -> Any:
         """The next request, or None where the response is the answer, which then knows the way it came."""
         following = response.next_request if self._follow else None

@@ -198,7 +198,8 @@ class RetryTransport(_Wrapping):
             response = self._transport.handle_request(request)
             if response.status_code >= 400 and is_worth_reading(response):
                 library = underway.library
-                underway.error_body = decoded(response, library, collect(response, library, until, clock))
+                collect(response, library, until, clock)
+                underway.error_body = decoded(response, library)
         except mistakes_of(underway.library):
             raise
         except failures_of(underway.library) as error:
@@ -287,7 +288,8 @@ class AsyncRetryTransport(_Wrapping):
                 response = await self._transport.handle_async_request(request)
                 if response.status_code >= 400 and is_worth_reading(response):
                     library = underway.library
-                    underway.error_body = decoded(response, library, await acollect(response, library))
+                    await acollect(response, library)
+                    underway.error_body = decoded(response, library)
         except mistakes_of(underway.library):
             raise
         except failures_of(underway.library) as error:

@@ -179,6 +179,11 @@ class _Calls:
             self.headers = [(name, line) for name, line in self.headers if name.lower() != "content-type"]
             self.headers.append(("Content-Type", media_type))
 
+    def says_who(self, request: Any) -> bool:
+        """Whether a request has the session's own credentials: aiohttp has them on every request, wherever it goes."""
+        credentials = getattr(self.session, "auth", None)
+        return credentials is not None and request.headers.get("Authorization") == credentials.encode()
+
     def given(self) -> dict[str, Any]:
         """The arguments of an attempt's call."""
         body = {"data": sendable(self.body)} if self.body else {}
@@ -271,13 +276,16 @@ class _Call:
         """Let a redirect pass, or raise _Stays."""
         if not self._hops:
             return
+        origin = origin_at(str(request.url))
+        if origin != trail.origin and self._calls.says_who(request):
+            request.headers.popall("Authorization")
         carrier = self._calls.underway.carrier
         then = onward(
             self._hops[-1].status,
             self._calls.method,
             trail.origin,
             request.method,
-            origin_at(str(request.url)),
+            origin,
             keyed=self._calls.underway.key_in_body or carrier in request.headers,
         )
         if then is Onward.STAY:

@@ -191,7 +191,8 @@ class CallTransport(_Transport):  # type: ignore[misc]  # it is Any on purpose
             response = self._transport.handle_request(request)
             body = None
             if is_worth_reading(response):
-                body = decoded(response, library, collect(response, library, float("inf"), lambda: 0.0))
+                collect(response, library, float("inf"), lambda: 0.0)
+                body = decoded(response, library)
         except BaseException as error:
             call.failed(error, wire)
             raise
@@ -235,7 +236,8 @@ class AsyncCallTransport(_Transport):  # type: ignore[misc]  # it is Any on purp
             response = await self._transport.handle_async_request(request)
             body = None
             if is_worth_reading(response):
-                body = decoded(response, library, await acollect(response, library))
+                await acollect(response, library)
+                body = decoded(response, library)
         except BaseException as error:
             call.failed(error, wire)
             raise

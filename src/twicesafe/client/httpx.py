@@ -44,13 +44,15 @@ R_co = TypeVar("R_co", covariant=True)
 class Client(Protocol[R_co]):
     """httpx2.Client or httpx.Client."""
 
-    def send(self, request: Any, *, stream: bool = ..., follow_redirects: Any = ...) -> R_co: ...
+    def send(self, request: Any, *, stream: bool = ..., auth: Any = ..., follow_redirects: Any = ...) -> R_co: ...
 
 
 class AsyncClient(Protocol[R_co]):
     """httpx2.AsyncClient or httpx.AsyncClient."""
 
-    def send(self, request: Any, *, stream: bool = ..., follow_redirects: Any = ...) -> Awaitable[R_co]: ...
+    def send(
+        self, request: Any, *, stream: bool = ..., auth: Any = ..., follow_redirects: Any = ...
+    ) -> Awaitable[R_co]: ...
 
 
 # --- the typed outcome -----------------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ def send(
         try:
             while request is not None:
                 response = None
-                response = client.send(request, stream=True, follow_redirects=False)
+                response = client.send(request, stream=True, follow_redirects=False, **way.told(request))
                 collect(response, library, until, ambient.clock)
                 response.read()
                 request = way.onward(response)
@@ -147,7 +149,7 @@ async def asend(
             async with ambient.limit(step.timeout):
                 while request is not None:
                     response = None
-                    response = await client.send(request, stream=True, follow_redirects=False)
+                    response = await client.send(request, stream=True, follow_redirects=False, **way.told(request))
                     await acollect(response, library)
                     await response.aread()
                     request = way.onward(response)

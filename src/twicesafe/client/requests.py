@@ -94,10 +94,13 @@ def send(
         way = _Way(session, library, template, underway, follow=follow_redirects)
         request = template.copy()
         request.headers.update(attempt_headers(underway, step.number))
+        now = settings
         try:
             while request is not None:
-                response = within.send(request, allow_redirects=False, timeout=timeout, **settings)
+                response = within.send(request, allow_redirects=False, timeout=timeout, **now)
                 request = way.onward(response)
+                if request is not None:
+                    now = _settings(session, request.url)
         except failures_of(library) as error:
             return underway.broke(error, wire)
         return underway.came(response, read=True)
