@@ -345,7 +345,10 @@ function problemIn(headers, body) {
 /** The last part of a problem's type. */
 function kindOf(type, title) {
   if (typeof title === "string" && title.trim().toLowerCase() === KEY_REUSED_TITLE) return KEY_REUSED;
-  return typeof type === "string" ? type.replace(/\/+$/, "").split(/[/:#]/).at(-1).toLowerCase() : "";
+  if (typeof type !== "string") return "";
+  let end = type.length;
+  while (type[end - 1] === "/") end -= 1;
+  return type.slice(0, end).split(/[/:#]/).at(-1).toLowerCase();
 }
 
 // --- Retry-After ----------------------------------------------------------------------------------------------------

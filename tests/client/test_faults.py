@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import ssl
+
+import pytest
 
 from tests.client.bindings import QUICK, Binding, Hours
 from tests.client.scripted import answer, reset_after_commit, serving
 from twicesafe.client import Contract, FailureKind, Intent, Sent, Stop, Unknown
+from twicesafe.core.retry_after import retry_after
 
 OK = answer(201, json_={"charge": 1})
 REPLAY = answer(201, "Idempotent-Replayed: true", json_={"charge": 1})
@@ -59,3 +63,9 @@ def test_what_the_caller_was_handling_is_not_what_failed(binding: Binding) -> No
             result = binding.perform(lambda client: intent, Hours(), QUICK)
         assert len(server.hits) == 2
     assert result.report.attempts[0].failure is FailureKind.DROPPED
+
+
+@pytest.mark.parametrize("line", [b"0" * 100_000 + b"x", b"0" * 100_000, b"0." + b"9" * 100_000 + b"x", b"1" * 100_000])
+def test_a_retry_after_as_long_as_a_head_holds_nobody_up(line: bytes) -> None:
+    """R38: read in one go, whatever it is: to try each of its beginnings would take minutes, and stop an event loop."""
+    assert retry_after([(b"retry-after", line)], 0.0) in (None, 0.0, math.inf)

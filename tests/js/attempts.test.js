@@ -25,6 +25,7 @@ const CASES = [
   ["in progress, done", "keyed", [DROP, IN_PROGRESS, IN_PROGRESS, REPLAY], 4, "succeeded", 201],
   ["in progress by Retry-After", "keyed", [status(409, { "retry-after": "1" }), OK], 2, "succeeded", 201],
   ["in progress by its type", "keyed", [problem(409, "in-progress"), OK], 2, "succeeded", 201],
+  ["in progress by an address", "keyed", [problem(409, "x/in-progress//"), OK], 2, "succeeded", 201],
   ["retryable by its problem", "keyed", [problem(400, "cut", { retryable: true }), OK], 2, "succeeded", 201],
   ["in progress, not to be asked", "keyed", [problem(409, "in-progress", { retryable: false })], 1, "rejected", 409],
   ["already done", "keyed", [problem(409, "already-done", { retryable: false })], 1, "succeeded", 409],

@@ -11,8 +11,9 @@ from typing import Final
 
 from twicesafe.core.problems import RETRY_AFTER
 
-_SECONDS: Final = re.compile(rb"0*(\d+)(\.\d+)?")
-"""The standard has whole seconds only; fractions are sent all the same, and their meaning is plain."""
+_SECONDS: Final = re.compile(rb"(\d++)(\.\d++)?")
+"""The standard has whole seconds only; fractions are sent all the same, and their meaning is plain. It gives nothing
+back: a line as long as a head may be would take minutes."""
 
 _LONGEST: Final = 9
 """More digits than this are more than thirty years."""
@@ -36,9 +37,10 @@ def retry_after(headers: Sequence[tuple[bytes, bytes]], wall: float) -> float | 
 def _seconds(line: bytes, headers: Sequence[tuple[bytes, bytes]], wall: float) -> float | None:
     number = _SECONDS.fullmatch(line)
     if number is not None:
-        if len(number[1]) > _LONGEST:
+        digits = number[1].lstrip(b"0") or b"0"
+        if len(digits) > _LONGEST:
             return math.inf
-        return float(number[1] + (number[2] or b"")[:_LONGEST])
+        return float(digits + (number[2] or b"")[:_LONGEST])
     until = _date(line)
     if until is None:
         return None
