@@ -66,6 +66,16 @@ def test_a_target_that_takes_nothing_is_not_tried(service) -> None:
     assert ran.status == 2 and "403" in ran.err
 
 
+def test_a_refusal_is_not_repeated(service) -> None:
+    """R22, R43: what a target says to the plain request may hold a key, a token, a card: its size and kind are told."""
+    told = b'{"error": "ada@example.com pays by 4111111111111111, token=tok_secret"}'
+    kind = b"Content-Type: application/problem+json; charset=utf-8"
+    service.script = lambda wire: wire.send(answer(told, kind, status=b"403 Forbidden"))
+    ran = twicesafe_within("check", "--curl", f"curl {service.url} -d x")
+    assert not {word for word in ("ada", "4111", "tok_secret") if word in ran.err + ran.out}
+    assert ran.status == 2 and "71 bytes of application/problem+json" in ran.err
+
+
 def test_answers_that_do_not_tell_decide_nothing(service) -> None:
     """R43: where effects are not counted and all answers are alike, what only a count could tell is not told."""
     ran = twicesafe_within("check", "--curl", f"curl {service.url} -d x", "--only", "replay", "--format", "json")

@@ -126,6 +126,9 @@ def test_effects_are_counted_in_an_answer() -> None:
         (HttpCounter(URL, pointer="/b"), said),
         (HttpCounter(URL), Answer(500, (), b"1")),
         (HttpCounter(URL), Answer(200, (), b"<p>")),
+        (HttpCounter(URL), Answer(200, (), b"1e999")),
+        (HttpCounter(URL), Answer(200, (), b"[" * 100_000)),
+        (HttpCounter(URL), Answer(200, (), b'"' + b"9" * 5000 + b'"')),
     ):
         with pytest.raises(CannotCheckError):
             counter.count(INTENT, lambda request, answered=answered: answered, 1.0)
@@ -151,6 +154,18 @@ def test_effects_are_counted_by_a_database_and_a_command(tmp_path) -> None:
     ):
         with pytest.raises(CannotCheckError):
             wrong.count(INTENT, nobody, 20.0)
+
+
+def test_a_secret_of_a_counter_is_not_in_its_error(monkeypatch) -> None:
+    """R22, R43: a command that fails is named as it was described, without what stood in the environment."""
+    monkeypatch.setenv("SHOP_PASSWORD", "sesame-open")
+    for command in (
+        "/does/not/exist {{env:SHOP_PASSWORD}}",
+        f"{sys.executable} -c 'exit(3)' {{{{env:SHOP_PASSWORD}}}}",
+    ):
+        with pytest.raises(CannotCheckError) as failed:
+            CommandCounter(command).count(INTENT, nobody, 20.0)
+        assert "sesame" not in str(failed.value) and "{{env:SHOP_PASSWORD}}" in str(failed.value)
 
 
 def test_effects_are_counted_on_postgresql(postgresql_server: PostgresqlServer) -> None:

@@ -115,7 +115,7 @@ class Bench:
         request = template.fill(intent)
         answer = self._recorded(request, "by order of the target's description")
         if answer.status >= 400:
-            raise CannotCheckError(f"{request.method} {request.url} answered {answer.status}")
+            raise CannotCheckError(f"{request.method} {template.url} answered {answer.status}")
 
     def send(self, request: Request, note: str = "") -> Answer:
         """Send a request and wait for its answer. NoAnswerError where none comes."""

@@ -76,7 +76,7 @@ class HttpCounter:
             return answer.body.count(fill(self.occurrences, intent).encode())
         try:
             found = at(json.loads(answer.body), self.pointer)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise CannotCheckError(f"effects cannot be counted: GET {self.url} did not answer with JSON") from None
         if isinstance(found, list):
             return len(found)
@@ -108,9 +108,11 @@ class SqlCounter:
         statement = fill(self.statement, intent)
         parts = urlsplit(self.database)
         if parts.scheme == "sqlite":
-            return _number(_sqlite(unquote(parts.path.removeprefix("/")), statement, patience), f"from {statement!r}")
+            return _number(
+                _sqlite(unquote(parts.path.removeprefix("/")), statement, patience), f"from {self.statement!r}"
+            )
         if parts.scheme in ("postgresql", "postgres"):
-            return _number(_postgresql(self.database, statement, patience), f"from {statement!r}")
+            return _number(_postgresql(self.database, statement, patience), f"from {self.statement!r}")
         raise CannotCheckError(f"effects are counted in sqlite:/// and postgresql:// only, not in {parts.scheme}:")
 
 
@@ -135,22 +137,29 @@ class CommandCounter:
         return self
 
     def count(self, intent: Intent, fetch: Fetch, patience: float) -> int:  # noqa: ARG002
-        return _number(run(fill(self.command, intent), patience).strip(), f"printed by {self.command!r}")
+        return _number(run(self.command, patience, intent).strip(), f"printed by {self.command!r}")
 
 
-def run(command: str, patience: float) -> str:
-    """Run a command to its end and return what it printed. CannotCheckError where it fails or takes too long."""
+def run(command: str, patience: float, intent: Intent | None = None) -> str:
+    """Run a command to its end and return what it printed. CannotCheckError where it fails or takes too long.
+
+    With an `intent` its places are filled in; the error has it as it was written: what stands in the environment may be
+    a secret.
+    """
     try:
         ended = subprocess.run(  # noqa: S603 - the person who checks wrote it
-            shlex.split(command),
+            shlex.split(command if intent is None else fill(command, intent)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=patience,
             check=False,
         )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise CannotCheckError(f"{command!r} could not be run: {error}") from error
+    except subprocess.TimeoutExpired:
+        raise CannotCheckError(f"{command!r} took longer than {patience:.0f} s") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise CannotCheckError(f"{command!r} could not be run: {why}") from None
     if ended.returncode:
         said = ended.stderr.strip().splitlines()
         raise CannotCheckError(f"{command!r} ended with {ended.returncode}{f': {said[-1]}' if said else ''}")
@@ -173,7 +182,7 @@ def at(document: Any, pointer: str) -> Any:
 def _number(found: object, where: str) -> int:
     try:
         return int(found)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise CannotCheckError(f"effects cannot be counted: there is no number {where}") from None
 
 

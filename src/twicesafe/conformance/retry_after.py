@@ -25,6 +25,6 @@ def named_wait(answer: Answer) -> float | None:
 def _date(text: str) -> datetime | None:
     try:
         found = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -14,6 +14,7 @@ from twicesafe.conformance.errors import CannotCheckError
 from twicesafe.conformance.findings import Effects, Finding, Report, Verdict
 from twicesafe.conformance.limits import Limits, OutOfBoundsError
 from twicesafe.conformance.profiles import profile
+from twicesafe.conformance.reports.visible import on_one_line
 from twicesafe.conformance.target import Target
 from twicesafe.conformance.templates import fill, from_environment, new_intent
 from twicesafe.conformance.trials import ALL
@@ -108,8 +109,10 @@ def _acquaintance(bench: Bench) -> Known:
     except OutOfBoundsError as error:
         raise CannotCheckError(f"{bench.target.request.url}: {error}") from error
     if not first.succeeded:
-        said = first.body[:200].decode(errors="replace")
-        raise CannotCheckError(f"the plain request got {first.status}, so there is nothing to try: {said}")
+        # What it said may repeat a key, a token, or whatever else was sent, and nothing is masked here.
+        kind = first.value("Content-Type").partition(";")[0].strip() or "no media type"
+        said = f"{len(first.body):,} bytes of {on_one_line(kind)[:60]}"
+        raise CannotCheckError(f"the plain request got {first.status}, so there is nothing to try ({said})")
     bench.count([intent], 2)
     took = min(exchange.seconds for exchange in bench.evidence)
     return Known(took, telling=second.succeeded and second.status == first.status and second.body != first.body)

@@ -47,7 +47,7 @@ def members(body: bytes) -> dict[str, Any] | None:
     """The body's members, where it is an object of JSON with at least one."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and found else None
 

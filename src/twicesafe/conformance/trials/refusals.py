@@ -35,10 +35,10 @@ def conflict_leak(bench: Bench) -> Outcome:
         return failed("The refusal contains the first answer: whoever guesses a key reads what it did.")
     mine = {value for value in _values(request.body) if len(value) >= SHORT}
     theirs = _values(variant.request.body)
-    if leaked := [value for value in mine - theirs if value.encode() in said]:
+    if leaked := _said(said, mine - theirs):
         return failed(f"The refusal contains {leaked[0]!r}, which only the first request said.")
     told = {value for value in _values(first.body) if len(value) >= SHORT} - theirs
-    if leaked := [value for value in told if value.encode() in said]:
+    if leaked := _said(said, told):
         return failed(f"The refusal contains {leaked[0]!r}, which only the first answer said.")
     return passed(f"The {refusal.status} repeats nothing of the first request and nothing of its answer.")
 
@@ -132,6 +132,11 @@ def statuses(bench: Bench) -> Outcome:
     if not right:
         return unsupported(f"{rules.title[:1].upper()}{rules.title[1:]} publishes none that could be seen here.")
     return passed(f"As {rules.title} publishes: {', '.join(right)}.")
+
+
+def _said(text: bytes, values: set[str]) -> list[str]:
+    # JSON has halves of characters, which no encoding has.
+    return [value for value in values if value.encode("utf-8", "surrogatepass") in text]
 
 
 def _values(body: bytes) -> set[str]:
