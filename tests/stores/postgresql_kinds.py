@@ -210,6 +210,14 @@ def interpose(store: Any, call: Callable[[int], Any]) -> None:
     store.perform = async_perform if asyncio.iscoroutinefunction(perform) else sync_perform
 
 
+def unlocked(place: Place) -> None:
+    """Until the server has noticed that a session is gone, and let go of its locks one by one."""
+    for _ in range(100_000):
+        if not place.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"):
+            return
+    pytest.fail("a session that is gone still holds a lock")
+
+
 async def won(session: AsyncSession, key: str | Claim = "key", **changes: Any) -> Ownership:
     """Claim and win."""
     found = await session.claim(wish(key, **changes) if isinstance(key, str) else key)

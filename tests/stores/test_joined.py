@@ -23,7 +23,7 @@ from tests.stores.joined_places import (
     place_of,
     proxied,
 )
-from tests.stores.postgresql_kinds import Place, complete, whole, won
+from tests.stores.postgresql_kinds import Place, complete, unlocked, whole, won
 from twicesafe.core.claims import Claimed
 from twicesafe.core.lifecycle import Verdict
 from twicesafe.errors import (
@@ -91,6 +91,7 @@ def test_a_commit_that_never_arrives_is_in_doubt_and_left_nothing(postgresql_ser
             async with store.transaction() as again:
                 with pytest.raises(LeaseLostError):
                     await complete(again, own)
+            unlocked(place)
             await whole(place, store, "key")
 
     asyncio.run(trial())
@@ -112,6 +113,7 @@ def test_what_fails_before_the_commit_left_nothing(postgresql_server, place, kin
                     assert proxy.cut.is_set()
                 assert place.effects() == 0
                 assert (await store.read(own.digest)).record is None
+                unlocked(place)
             await whole(place, store, "key")
 
     asyncio.run(trial())

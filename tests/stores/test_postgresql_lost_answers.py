@@ -15,6 +15,7 @@ from tests.stores.postgresql_kinds import (
     KIND,
     Place,
     complete,
+    unlocked,
     whole,
     won,
 )
@@ -84,6 +85,7 @@ def test_a_commit_that_never_arrives_is_in_doubt_and_left_nothing(postgresql_ser
             async with store.transaction() as again:
                 with pytest.raises(LeaseLostError):
                     await complete(again, own)
+            unlocked(place)
             await whole(place, store, "key")
 
     asyncio.run(trial())
@@ -114,14 +116,6 @@ def test_a_read_waits_for_a_commit_on_its_way(postgresql_server, place, kind) ->
             assert found.record.ownership == own
 
     asyncio.run(trial())
-
-
-def unlocked(place) -> None:
-    """Until the server has noticed that a session is gone, and let go of its locks one by one."""
-    for _ in range(100_000):
-        if not place.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"):
-            return
-    pytest.fail("a session that is gone still holds a lock")
 
 
 @KIND
