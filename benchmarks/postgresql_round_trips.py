@@ -42,7 +42,7 @@ async def measured(url: str) -> list[Row]:
     assert address.port is not None
     async with CuttingProxy(address.port) as proxy:
         through = url.replace(f":{address.port}/", f":{proxy.port}/", 1)
-        store = AsyncpgStore(through, pool_size=1)
+        store, elsewhere = AsyncpgStore(through, pool_size=1), AsyncpgStore(url, pool_size=1)
         pool = await asyncpg.create_pool(through, min_size=1, max_size=1, reset=postgresql.no_reset)
         try:
             await store.apply_schema()
@@ -59,12 +59,19 @@ async def measured(url: str) -> list[Row]:
             for effects in (Effects.TRANSACTIONAL, Effects.KEYED):
                 app = postgresql_replay.protected(store, effects)
                 taken.append(await counted(proxy, postgresql_replay.asked(app, [fresh_key()])))
+                keys = [fresh_key() for _ in range(PREPARING + 1)]
+                there = postgresql_replay.asked(postgresql_replay.protected(elsewhere, effects), keys)
+                for _ in keys:
+                    await there()
+                taken.append(await counted(proxy, postgresql_replay.asked(app, keys)))
         finally:
             await pool.close()
             await store.aclose()
+            await elsewhere.aclose()
     cases = (
-        ("transactional, one-row effect", by_hand), ("leased", BY_HAND_LEASED), ("replay, transactional", reading),
-        ("replay, keyed", reading),
+        ("transactional, one-row effect", by_hand), ("leased", BY_HAND_LEASED),
+        ("replay, transactional", reading), ("replay of another process's, transactional", reading),
+        ("replay, keyed", reading), ("replay of another process's, keyed", reading),
     )  # fmt: skip
     found: list[Row] = []
     for (case, floor), count in zip(cases, taken, strict=True):

@@ -34,6 +34,7 @@ from twicesafe.core.steps import (
 )
 from twicesafe.errors import StoreError
 from twicesafe.stores.sql.leased import SqlSteps
+from twicesafe.stores.sql.settled_here import SettledHere
 from twicesafe.stores.sql.statements import Dialect, Placeholder, Queries
 from twicesafe.stores.sql.transactional import SqlTransactionSteps
 from twicesafe.stores.steps import Statement
@@ -74,6 +75,7 @@ class Attempt:
         self.claimed_at: Instant = 0
         self.steps = SqlSteps(SQL)
         self.steps._looks_first = not inserts_first
+        self.steps.settled_here = Forgetful()
         self.claim = Claim(
             digest,
             name,
@@ -89,6 +91,13 @@ class Attempt:
     def actor(self) -> Actor:
         """It has not begun."""
         return Actor(self.claim.owner, self.request, self.claim.digest, Place(lambda: Running(self).program()))
+
+
+class Forgetful(SettledHere):
+    """Whether a claim looks first is the scenario's to say; one that went by earlier schedules would not repeat."""
+
+    def add(self, digest: bytes) -> None:
+        """It stays unknown."""
 
 
 def token(number: int) -> bytes:

@@ -155,6 +155,7 @@ def test_an_exchange_takes_few_round_trips(mysql_place, kind) -> None:
         async with (
             CuttingProxy(mysql_place.server.port) as proxy,
             mysql_place.opened(port=proxy.port, pool_size=1) as store,
+            mysql_place.opened() as another,
         ):
             taken = {}
             for n in range(3):
@@ -170,7 +171,11 @@ def test_an_exchange_takes_few_round_trips(mysql_place, kind) -> None:
                 before = proxy.round_trips
                 await store.claim(wish(f"l-{n}"))
                 taken["replay"] = proxy.round_trips - before
-            assert taken == {"transaction": 3, "claim": 1, "complete": 1, "replay": 2}
+                await complete(another, await won(another, f"a-{n}"))
+                before = proxy.round_trips
+                await store.claim(wish(f"a-{n}"))
+                taken["of another's"] = proxy.round_trips - before
+            assert taken == {"transaction": 3, "claim": 1, "complete": 1, "replay": 1, "of another's": 2}
 
     asyncio.run(trial())
 

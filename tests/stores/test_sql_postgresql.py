@@ -133,6 +133,36 @@ def test_what_stands_in_the_row_counts_more_than_a_lock(two: tuple[Connection, C
     assert again.record is not None and again.record.response == ANSWER
 
 
+def test_what_is_known_here_is_looked_for_first_and_judged_all_the_same(two: tuple[Connection, Connection]) -> None:
+    """I1, I4, R10: to have seen a key settled shortens the way to its record; what the row says by then decides."""
+    runner, other = two
+    store = SqlSteps(SQL)
+
+    def claimed(claim: Claim, connection: Connection = runner) -> Claimed | Existing:
+        return connection.run(SqlTransactionSteps(SQL, store).claim(claim))
+
+    own = runner.run(store.claim(wish()))
+    assert isinstance(own, Claimed)
+    runner.run(store.complete(own.ownership, ANSWER, KEY, KEY))
+    assert digest_of("key") in store.settled_here
+    assert runner.driver.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+    for claim, verdict in ((wish(), Verdict.REPLAY), (wish(fingerprint=OTHER_REQUEST), Verdict.MISMATCH)):
+        found = claimed(claim)
+        assert isinstance(found, Existing) and found.verdict is verdict
+        assert runner.driver.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+    other.driver.execute("UPDATE twicesafe_records SET key_until = 0, body_until = 0")
+    again = claimed(wish())
+    assert isinstance(again, Claimed) and again.ownership.epoch == 2
+    rival = claimed(wish(), other)
+    assert isinstance(rival, Existing) and rival.verdict is Verdict.IN_PROGRESS
+    runner.driver.execute("ROLLBACK")
+    other.driver.execute("DELETE FROM twicesafe_records")
+    assert isinstance(claimed(wish()), Claimed)
+    runner.driver.execute("ROLLBACK")
+    assert isinstance(runner.run(store.claim(wish())), Claimed)
+    assert other.ask("SELECT count(*) FROM twicesafe_records") == (1,)
+
+
 def test_a_snapshot_is_taken_after_the_lock(two: tuple[Connection, Connection]) -> None:
     """K, R10: whatever the database's default isolation, a claim sees what was committed before it had the lock."""
     runner, other = two

@@ -119,7 +119,7 @@ class AsyncPostgresqlStore:
 
     def transaction(self) -> AsyncTransaction:
         """See Store.transaction. Its `connection` is the driver's, whose `transaction()` makes savepoints."""
-        return AsyncPostgresqlTransaction(self, self._connections, SqlTransactionSteps(self._sql))
+        return AsyncPostgresqlTransaction(self, self._connections, SqlTransactionSteps(self._sql, self._steps))
 
     async def read(self, digest: bytes) -> Found:
         """See Store.read."""

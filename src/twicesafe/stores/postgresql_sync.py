@@ -109,7 +109,7 @@ class PostgresqlStore:
 
     def transaction(self) -> Transaction:
         """See Store.transaction. Its `connection` is the driver's, whose `transaction()` makes savepoints."""
-        return PostgresqlTransaction(self, self._connections, SqlTransactionSteps(self._sql))
+        return PostgresqlTransaction(self, self._connections, SqlTransactionSteps(self._sql, self._steps))
 
     def read(self, digest: bytes) -> Found:
         """See Store.read."""

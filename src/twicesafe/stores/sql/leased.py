@@ -15,6 +15,7 @@ from twicesafe.errors import LeaseLostError, StoreUnavailableError
 from twicesafe.stores.contract import AuditEntry, Outstanding, Swept
 from twicesafe.stores.sql.advisory import lock_keys
 from twicesafe.stores.sql.rows import WIDTH, check_lasting, of_claim, of_response, of_seen, to_record
+from twicesafe.stores.sql.settled_here import SettledHere
 from twicesafe.stores.sql.statements import Dialect, Queries
 from twicesafe.stores.steps import Batch, Statement, Step, Steps
 
@@ -33,6 +34,7 @@ class SqlSteps:
         # Writers of SQLite exclude each other and readers do not wait: a replay or a conflict should only read. Over
         # a network the round trip is the cost, and most claims are first ones.
         self._looks_first = sql.dialect is Dialect.SQLITE
+        self.settled_here = SettledHere()
         self._bodies_left = False
         """Whether purging goes on with bodies. Looking for ended keys passes every ended body that is still there, and
         looking for bodies every ended key, so of many each is looked for alone until there are few."""
@@ -47,7 +49,7 @@ class SqlSteps:
         if claim.seen is not None and (won := (yield from self.go_on(claim, claim.seen))) is not None:
             return won
         described = of_claim(claim)
-        insert = not self._looks_first
+        insert = not self._looks_first and digest not in self.settled_here
         for _ in range(ROUNDS):
             if insert:
                 rows = yield self._insertion(claim, described)
@@ -63,6 +65,8 @@ class SqlSteps:
             verdict = decide(record, claim.fingerprint, owner, now)
             judge = self._JUDGED.get(verdict)
             if judge is None or record is None:
+                if record is not None and record.state is RecordState.COMPLETED:
+                    self.settled_here.add(digest)
                 return Existing(verdict, record, now)
             judged = yield from judge(self, claim, record)
             if judged is not None:
@@ -144,6 +148,7 @@ class SqlSteps:
         """See Session.complete."""
         if not (yield self._sql("complete", **own._asdict(), **of_response(response, key_us, body_us))):
             yield from self.completed_before(own)
+        self.settled_here.add(own.digest)
 
     def completed_before(self, own: Ownership) -> Steps[None]:
         """LeaseLostError unless this very owner has completed it already."""

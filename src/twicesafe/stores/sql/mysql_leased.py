@@ -42,9 +42,10 @@ class MysqlSteps(SqlSteps):
             if (won := (yield from self.go_on(claim, claim.seen))) is not None:
                 return won
             claim = claim._replace(seen=None)
-        rows = yield self._insertion(claim, of_claim(claim))
-        if rows:
-            return Claimed(Ownership(claim.digest, claim.owner, 1), rows[0][0])
+        if claim.digest not in self.settled_here:
+            rows = yield self._insertion(claim, of_claim(claim))
+            if rows:
+                return Claimed(Ownership(claim.digest, claim.owner, 1), rows[0][0])
         return (yield from self._returning(super().claim(claim), claim))
 
     def _returning(self, steps: Steps[R], claim: Claim) -> Steps[R]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.lifecycle import Verdict, decide
-from twicesafe.core.record import Instant, Micros, Ownership, Record, StoredResponse
+from twicesafe.core.record import Instant, Micros, Ownership, Record, RecordState, StoredResponse
 from twicesafe.errors import ConfigurationError, LeaseLostError, StoreUnavailableError
 from twicesafe.stores.sql.advisory import lock_keys
 from twicesafe.stores.sql.leased import ROUNDS, SqlSteps, lease_lost
@@ -38,9 +38,10 @@ ENDED_EARLY: Final = (
 class SqlTransactionSteps:
     """One transaction's dealings, from `begin` or `claim` to `complete`, `commit` or `roll_back`."""
 
-    def __init__(self, sql: Queries) -> None:
+    def __init__(self, sql: Queries, leased: SqlSteps | None = None) -> None:
+        """`leased`, where given, is the store's: what that has seen to be settled is looked for first."""
         self._sql = sql
-        self._leased = SqlSteps(sql)
+        self._leased = SqlSteps(sql) if leased is None else leased
         self._asks_whose = "still_mine" in sql.all()
         """Whether a record also goes in nowhere but where its claim was made."""
         self.open = False
@@ -67,7 +68,8 @@ class SqlTransactionSteps:
     def claim(self, claim: Claim) -> Steps[Claimed | Existing]:
         """See Session.claim. A transaction that it began itself is left open if, and only if, the claim is won."""
         sql, joins = self._sql, self.open
-        if sql.dialect is Dialect.SQLITE and not joins:
+        settled_here = self._leased.settled_here
+        if not joins and (sql.dialect is Dialect.SQLITE or claim.digest in settled_here):
             decided = yield from self.look_first(claim)
             if decided is not None:
                 return decided
@@ -80,6 +82,8 @@ class SqlTransactionSteps:
             existing: Existing | Claimed | None
             if verdict not in _NOT_MINE:
                 existing = Existing(verdict, record, now)
+                if record is not None and record.state is RecordState.COMPLETED:
+                    settled_here.add(claim.digest)
             elif lock not in _MINE:
                 existing = yield from self._rival(claim, verdict, lock, now)
             elif verdict is Verdict.HOLD or verdict is Verdict.SETTLE:
@@ -177,6 +181,7 @@ class SqlTransactionSteps:
                 yield self._sql("rollback")
                 raise lease_lost() if mine else RuntimeError(ENDED_EARLY)
             yield self._sql("commit")
+            self._leased.settled_here.add(own.digest)
             return
         yield self._sql("rollback")
         lock = (yield self._opening(claim))[0][WIDTH + 1]
@@ -185,6 +190,7 @@ class SqlTransactionSteps:
             yield self._sql("rollback")
             raise lease_lost()
         yield self._sql("commit")
+        self._leased.settled_here.add(own.digest)
 
     def start_answer(self, own: Ownership, head: StoredResponse) -> Steps[None]:
         """See Session.start_answer."""
