@@ -38,15 +38,15 @@ def why(verdict: Verdict, benchmarks: Mapping[str, Sequence[Row]]) -> str:
         case = target.case.rpartition(", ")[0]
         elsewhere = case.replace("replay", "replay of another process's")
         return (
-            f"Counted on the wire, a replay waits for the database {median(f'{case}: waits', target.subject)} time, as "
-            f"a bare read does, and one of another process's {median(f'{elsewhere}: waits', target.subject)} times. The "
-            f"rest is the request's own: {alone(benchmarks)} us on a store in memory, where a whole bare read has "
+            f"Counted on the wire, a replay waits for the database {median(f'{case}: waits', target.subject)} time, "
+            f"like a bare read; one of another process's {median(f'{elsewhere}: waits', target.subject)} times. The "
+            f"rest is the request's own: {in_memory(benchmarks)} us on a store in memory, where a whole bare read has "
             f"{1e6 / found[target.case, 'floor']['median']:,.1f} us."
         )
     return ""
 
 
-def alone(benchmarks: Mapping[str, Sequence[Row]]) -> str:
+def in_memory(benchmarks: Mapping[str, Sequence[Row]]) -> str:
     """What a replay takes where nothing is waited for."""
     for row in benchmarks.get("asgi", ()):
         if (row["case"], row["subject"]) == ("replay, 1 KB", "twicesafe"):

@@ -5,7 +5,7 @@ The generators hold no decision of their own: lifecycle.decide() judges, this fi
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, abandoned, decide
@@ -48,11 +48,10 @@ class SqlSteps:
         sql, digest, owner = self._sql, claim.digest, claim.owner
         if claim.seen is not None and (won := (yield from self.go_on(claim, claim.seen))) is not None:
             return won
-        described = of_claim(claim)
         insert = not self._looks_first and digest not in self.settled_here
         for _ in range(ROUNDS):
             if insert:
-                rows = yield self._insertion(claim, described)
+                rows = yield self._insertion(claim)
                 if rows and rows[0][0] == owner:
                     return Claimed(Ownership(digest, owner, 1), rows[0][1])
             rows = yield sql("find", digest=digest)
@@ -73,8 +72,10 @@ class SqlSteps:
                 return judged
         raise StoreUnavailableError(f"the record changed {ROUNDS} times while it was being claimed: ask again")
 
-    def _insertion(self, claim: Claim, described: dict[str, Any]) -> Statement:
-        return self._sql("claim", **described, lease_us=claim.lease_us, key_us=claim.key_us, request=claim.request)
+    def _insertion(self, claim: Claim) -> Statement:
+        return self._sql(
+            "claim", **of_claim(claim), lease_us=claim.lease_us, key_us=claim.key_us, request=claim.request
+        )
 
     def _claim_expired(self, claim: Claim, seen: Record) -> Steps[Claimed | Existing | None]:
         rows = yield self._sql(

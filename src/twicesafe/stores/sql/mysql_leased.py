@@ -10,7 +10,7 @@ from twicesafe.core.record import Ownership, RecordState
 from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.contract import Swept
 from twicesafe.stores.sql.leased import LOOKED_AT_FOR_ONE, SqlSteps
-from twicesafe.stores.sql.rows import COLUMNS, WIDTH, of_claim, of_seen, to_record
+from twicesafe.stores.sql.rows import COLUMNS, WIDTH, of_seen, to_record
 from twicesafe.stores.sql.statements import Queries
 from twicesafe.stores.steps import Batch, Rows, Statement, Steps
 
@@ -43,7 +43,7 @@ class MysqlSteps(SqlSteps):
                 return won
             claim = claim._replace(seen=None)
         if claim.digest not in self.settled_here:
-            rows = yield self._insertion(claim, of_claim(claim))
+            rows = yield self._insertion(claim)
             if rows:
                 return Claimed(Ownership(claim.digest, claim.owner, 1), rows[0][0])
         return (yield from self._returning(super().claim(claim), claim))
