@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...] [--json] [--quick] [--seconds N] [--largest N]`"""
+"""`python -m benchmarks [NAME ...] [--json] [--write] [--quick] [--seconds N] [--largest N]`"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from benchmarks import page, results
-from benchmarks.measure import PACE, Row, table
+from benchmarks.measure import PACE, Pace, Row, table
 from benchmarks.targets import verdicts
 
 NAMES = (
@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measured beside floor and peers.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}; all when none is named")
     parser.add_argument("--json", action="store_true", help="print a list of rows as JSON")
+    parser.add_argument("--write", action="store_true", help="put them into the newest results, and the page")
     parser.add_argument("--quick", action="store_true", help="see that it works; the figures mean nothing")
     parser.add_argument(
         "--seconds", type=float, default=PACE.seconds, help="after which a comparison begins no further round"
@@ -59,16 +60,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"no benchmark is called {', '.join(unknown)}: choose from {', '.join(NAMES)}")
     if not chosen.names:
         sys.exit(everything(chosen))
+    if chosen.quick and chosen.write:
+        parser.error("the figures of a quick run mean nothing, and are not written into others")
     PACE.quick, PACE.largest, PACE.seconds = chosen.quick, chosen.largest, chosen.seconds
     found: list[Row] = []
     for name in chosen.names:
         print(f"{name} ...", file=sys.stderr)
-        found += importlib.import_module(f"benchmarks.{name}").run()
+        since = time.monotonic()
+        # Several have a process each: some leave settings behind, of which a process has one.
+        alone = len(chosen.names) == 1
+        some = importlib.import_module(f"benchmarks.{name}").run() if alone else separately(name, chosen, LONGEST)
+        found += some
+        if chosen.write:
+            written(name, some, time.monotonic() - since, chosen)
     if chosen.json:
         print(json.dumps(found, indent=2))
     else:
         print(f"Python {platform.python_version()}, {platform.machine()}\n")
         print(table(found))
+
+
+def written(name: str, found: list[Row], seconds: float, chosen: Any) -> None:
+    """Into the newest results, which are of a whole run, and the page anew."""
+    newest = results.newest()
+    said = f"{datetime.now(UTC):%Y-%m-%d}"
+    for flag in ("largest", "seconds"):
+        if getattr(chosen, flag) != getattr(Pace, flag):
+            said += f", with --{flag} {getattr(chosen, flag)}"
+    results.merged(newest, name, found, seconds, said)
+    results.write(newest)
+    page.write(newest)
 
 
 def everything(chosen: Any) -> int:
@@ -81,6 +102,7 @@ def everything(chosen: Any) -> int:
         "versions": results.versions(),
         "seconds": {},
         "failed": {},
+        "apart": {},
         "benchmarks": {},
     }
     patient = chosen.largest > PACE.largest
@@ -100,13 +122,13 @@ def everything(chosen: Any) -> int:
                     made["failed"][name] = str(error)
         made["seconds"][name] = round(time.monotonic() - since, 1)
         print(f"{name}: {made['failed'].get(name, 'done')}, {made['seconds'][name]:.0f} s", file=sys.stderr)
-    written = results.write(made)
+    file = results.write(made)
     page.write(made)
     for verdict in verdicts(made["benchmarks"]):
         if not verdict.reached:
             case = f"{verdict.target.benchmark}, {verdict.target.case}"
             print(f"not reached: {case}: {verdict.found:g} {verdict.unit} beside {verdict.beside}", file=sys.stderr)
-    print(f"{written.relative_to(page.DOCS.parent)} and {page.PAGE.relative_to(page.DOCS.parent)}")
+    print(f"{file.relative_to(page.DOCS.parent)} and {page.PAGE.relative_to(page.DOCS.parent)}")
     return 1 if made["failed"] else 0
 
 

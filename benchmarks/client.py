@@ -1,10 +1,10 @@
-"""A client's call that succeeds, over loopback: by httpx2 alone, under a retry transport, and by `send()`.
+"""A call that succeeds, over loopback: by httpx2 alone, under a retry transport, and by `send()`.
 
-The peers are httpx-retries' transport and httpware's client, told to retry POST too; and stamina, around the call. They
-look at the method, the status or the exception, and send neither the number of the attempt nor a deadline along. All
-have the same server, which answers from a thread for each
-connection without looking at what it is asked. The figures are the client process's own time on the processor: on the
-clock the server's share would come on top, and every ratio would look better.
+The peers are httpx-retries' transport and httpware's client, told to retry POST too; and stamina and tenacity, around
+the call. They look at the method, the status or the exception, and send neither the number of the attempt nor a
+deadline along. All have the same server, which answers from a thread for each connection without looking at what it is
+asked. The figures are the client process's own time on the processor: on the clock the server's share would come on
+top, and every ratio would look better.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import httpx
 import httpx2
 import httpx_retries
 import stamina
+import tenacity
 
 from benchmarks.measure import Row, Subject, interleaved, rows
 from twicesafe.client import Intent
@@ -77,6 +78,16 @@ class AsyncBoth(httpx2.AsyncHTTPTransport, httpx.AsyncBaseTransport):
 
 
 RETRY = httpx_retries.Retry(allowed_methods=["GET", "POST"])
+AROUND = {
+    "stamina": stamina.retry(on=httpx2.HTTPError),
+    "tenacity": tenacity.retry(
+        retry=tenacity.retry_if_exception_type(httpx2.HTTPError),
+        stop=tenacity.stop_after_attempt(10) | tenacity.stop_after_delay(45),
+        wait=tenacity.wait_exponential_jitter(initial=0.1, max=5),
+        reraise=True,
+    ),
+}
+"""Decorators; tenacity's with what stamina, which is built on it, has for defaults."""
 METHODS = frozenset({"GET", "POST"})
 
 
@@ -93,12 +104,10 @@ def blocking(url: str) -> dict[str, dict[str, Callable[[], Any]]]:
         name: _bound(client.post, url, json=AMOUNT, headers=KEY) for name, client in clients.items()
     }
     ware = httpware.Client(httpx2_client=httpx2.Client(), middleware=[httpware.Retry(retry_methods=METHODS)])
-    stamped = stamina.retry(on=httpx2.HTTPError)
-    gets |= {"httpware": _bound(ware.get, url), "stamina": _bound(stamped(bare.get), url)}
-    posts |= {
-        "httpware": _bound(ware.post, url, json=AMOUNT, headers=KEY),
-        "stamina": _bound(stamped(bare.post), url, json=AMOUNT, headers=KEY),
-    }
+    gets |= {"httpware": _bound(ware.get, url)}
+    gets |= {name: _bound(around(bare.get), url) for name, around in AROUND.items()}
+    posts |= {"httpware": _bound(ware.post, url, json=AMOUNT, headers=KEY)}
+    posts |= {name: _bound(around(bare.post), url, json=AMOUNT, headers=KEY) for name, around in AROUND.items()}
     gets["send()"] = lambda: send(sending, sending.build_request("GET", url)).raise_for_outcome()
     posts["send()"] = lambda: send(sending, Intent.new("POST", url, json=AMOUNT)).raise_for_outcome()
     return {"GET": gets, "POST with a key": posts}
@@ -118,12 +127,10 @@ def awaited(url: str) -> dict[str, dict[str, Callable[[], Awaitable[Any]]]]:
     }
     retry = httpware.AsyncRetry(retry_methods=METHODS)
     ware = httpware.AsyncClient(httpx2_client=httpx2.AsyncClient(), middleware=[retry])
-    stamped = stamina.retry(on=httpx2.HTTPError)
-    gets |= {"httpware": _bound(ware.get, url), "stamina": _bound(stamped(bare.get), url)}
-    posts |= {
-        "httpware": _bound(ware.post, url, json=AMOUNT, headers=KEY),
-        "stamina": _bound(stamped(bare.post), url, json=AMOUNT, headers=KEY),
-    }
+    gets |= {"httpware": _bound(ware.get, url)}
+    gets |= {name: _bound(around(bare.get), url) for name, around in AROUND.items()}
+    posts |= {"httpware": _bound(ware.post, url, json=AMOUNT, headers=KEY)}
+    posts |= {name: _bound(around(bare.post), url, json=AMOUNT, headers=KEY) for name, around in AROUND.items()}
     gets["asend()"] = lambda: asend(sending, sending.build_request("GET", url))
     posts["asend()"] = lambda: asend(sending, Intent.new("POST", url, json=AMOUNT))
     return {"GET, asyncio": gets, "POST with a key, asyncio": posts}

@@ -28,14 +28,17 @@ CLIENTS = 32
 ROUNDS = 5
 SECONDS = 1
 SCRIPT = Path(__file__).with_name("http_keys.lua")
+APPLICATION = "benchmarks.http_app:app"
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0
 """Seconds for a server to start."""
 
 SERVERS = {
-    "uvicorn": ["uvicorn", "--log-level", "critical", "--no-access-log", "--host", "127.0.0.1"],
+    "uvicorn": [
+        "uvicorn", "--log-level", "critical", "--no-access-log", "--timeout-keep-alive", "75", "--host", "127.0.0.1",
+    ],
     "granian": ["granian", "--interface", "asgi", "--no-log", "--no-ws", "--workers", "1", "--host", "127.0.0.1"],
-}
+}  # fmt: skip
 
 
 def free_port() -> int:
@@ -46,22 +49,22 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(server: str, subject: str) -> Iterator[str]:
-    """The URL of the application."""
+def served(server: str, application: str, **environment: str) -> Iterator[str]:
+    """The URL of an application in a process of its own, which has this environment."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", *SERVERS[server], "--port", str(port), "benchmarks.http_app:app"],
+        [sys.executable, "-m", *SERVERS[server], "--port", str(port), application],
         cwd=ROOT,
-        env={**os.environ, "BENCH_SUBJECT": subject, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
     )
     try:
         end = time.monotonic() + PATIENCE
         while True:
-            assert process.poll() is None, f"{server} with {subject} ended"
+            assert process.poll() is None, f"{server} with {application} {environment} ended"
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
-            assert time.monotonic() < end, f"{server} with {subject} does not listen"
+            assert time.monotonic() < end, f"{server} with {application} does not listen"
             time.sleep(0.05)
         yield f"http://127.0.0.1:{port}/jobs"
     finally:
@@ -81,17 +84,23 @@ class Waits:
     p99: list[float] = field(default_factory=list)
 
 
+async def sent(url: str, connections: int) -> dict[str, int]:
+    """What a second of wrk has found; see http_keys.lua."""
+    command = [
+        "wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{SECONDS}s", "--timeout", "10s",
+        "--script", str(SCRIPT), url, "--", uuid4().hex[:12],
+    ]  # fmt: skip
+    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+    found: dict[str, int] = json.loads(ran.stdout.strip().splitlines()[-1])
+    assert not found["failed"], ran.stdout
+    return found
+
+
 def sending(url: str, waits: Waits) -> Callable[[int], Awaitable[float]]:
     """Requests per second."""
 
     async def run(_: int) -> float:
-        command = [
-            "wrk", "--threads", "1", "--connections", str(CLIENTS), "--duration", f"{SECONDS}s", "--timeout", "10s",
-            "--script", str(SCRIPT), url, "--", uuid4().hex[:12],
-        ]  # fmt: skip
-        ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
-        found = json.loads(ran.stdout.strip().splitlines()[-1])
-        assert not found["failed"], ran.stdout
+        found = await sent(url, CLIENTS)
         waits.p50.append(found["p50"] / 1000)
         waits.p99.append(found["p99"] / 1000)
         return float(found["requests"] / found["microseconds"] * 1e6)
@@ -103,7 +112,7 @@ def compared(server: str, names: list[str]) -> list[Row]:
     """All figures of one server."""
     with ExitStack() as stack:
         waits = {name: Waits() for name in names}
-        urls = {name: stack.enter_context(served(server, name)) for name in names}
+        urls = {name: stack.enter_context(served(server, APPLICATION, BENCH_SUBJECT=name)) for name in names}
         measured = [Subject(name, sending(urls[name], waits[name])) for name in names]
         asyncio.run(interleaved(measured, rounds=ROUNDS, times=1, patience=5))
     found = rows(f"{server}, requests", "per s", measured, lambda rate: rate)

@@ -2,9 +2,9 @@
 
 Both ways the transaction has an effect of one row, on one connection, one transaction after another. The floor gives
 its message an id, writes its data as JSON, and says which aggregate it belongs to, as whoever reads it has to know;
-it checks nothing, takes no lock, and so keeps no order. `added` is the message alone: many in one transaction, without
-the commit's write to the disk. `CPU` is the time of this process and of the server's that has its connection, which
-other work on the machine hardly touches.
+it checks nothing, takes no lock, and so keeps no order. `procrastinate` defers a job; see outbox_procrastinate. `added`
+is the message alone: many in one transaction, without the commit's write to the disk. `CPU` is the time of this process
+and of the server's that has its connection, which other work on the machine hardly touches.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from uuid import uuid4
 import asyncpg
 import psycopg
 
+from benchmarks import outbox_procrastinate
 from benchmarks.measure import FEWEST, PACE, Row, row
 from twicesafe.outbox import AsyncOutbox, Outbox
 
@@ -78,6 +79,16 @@ async def ours(connection: Any) -> None:
     """With twicesafe."""
     name, data = order()
     await ASYNC_OUTBOX.add(connection, "order.placed", ("order", name), data)
+
+
+async def by_procrastinate(connection: Any) -> None:
+    """A job."""
+    await outbox_procrastinate.add(connection, *order())
+
+
+def by_procrastinate_blocking(connection: Any) -> None:
+    """A job."""
+    outbox_procrastinate.add_blocking(connection, *order())
 
 
 def by_psycopg_blocking(connection: Any) -> None:
@@ -199,16 +210,14 @@ class On(NamedTuple):
     alone: Callable[[Any, Any], Run]
 
 
-async def compared(on: On, hand: Any, our: Any) -> list[Row]:
-    """Both cases."""
-    ways = {
-        "effect alone": on.whole(on.connection, None),
-        "floor": on.whole(on.connection, hand),
-        "twicesafe": on.whole(on.connection, our),
-    }
+async def compared(on: On, hand: Any, our: Any, peer: Any = None) -> list[Row]:
+    """Both cases; `peer` is procrastinate's way."""
+    adding = {"floor": hand, "twicesafe": our, **({"procrastinate": peer} if peer else {})}
+    ways = {"effect alone": on.whole(on.connection, None)}
+    ways |= {name: on.whole(on.connection, add) for name, add in adding.items()}
     spent = await alternating(ways, TRANSACTIONS, on.server)
     found = as_rows(f"transaction with a message, {on.driver}", spent)
-    ways = {"floor": on.alone(on.connection, hand), "twicesafe": on.alone(on.connection, our)}
+    ways = {name: on.alone(on.connection, add) for name, add in adding.items()}
     return found + as_rows(f"message added, {on.driver}", await alternating(ways, MANY, on.server))
 
 
@@ -223,13 +232,15 @@ async def measured(url: str) -> list[Row]:
     finally:
         await one.close()
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as two:
-        found += await compared(On("psycopg async", two, two.info.backend_pid, transactions, many), by_psycopg, ours)
+        on = On("psycopg async", two, two.info.backend_pid, transactions, many)
+        found += await compared(on, by_psycopg, ours, by_procrastinate)
     with psycopg.connect(url, autocommit=True) as three:
         on = On("psycopg", three, three.info.backend_pid, blocking_transactions, blocking_many)
-        found += await compared(on, by_psycopg_blocking, ours_blocking)
+        found += await compared(on, by_psycopg_blocking, ours_blocking, by_procrastinate_blocking)
     return found
 
 
 def run(url: str) -> list[Row]:
     """On a server that has the tables."""
+    outbox_procrastinate.apply_schema(url)
     return asyncio.run(measured(url))

@@ -22,18 +22,27 @@ ABOUT = {
     "asgi": "A keyed request around a Starlette application in-process, memory store. `bare` is the application "
     "alone, `added` what each costs more than it. Then first requests while a million keys are remembered.",
     "fastapi": "A contract on a route of FastAPI, beside the ASGI shell around the same application (`floor`).",
-    "wsgi": "The same around a Flask application, and a contract on its view.",
+    "wsgi": "The same around a Flask application, and a contract on its view. Then Django: middlewares that remember "
+    "in memory, and views of REST framework that remember in the database, a file of SQLite, beside three statements "
+    "by hand. Not all promise the same: django-idempotency-key makes no claim, so two at once both run. drf-idem calls "
+    "the view for a duplicate too, and compares no bodies. drf-idempotency, djangorestframework-idempotency-key and "
+    "drf-idem know no callers. twicesafe.django is on its default contract, a transaction before the view and one "
+    "after it.",
     "http": "wrk with 32 connections and a fresh key for each request, one server process, memory store.",
     "postgresql": "Claim, effect and answer, beside the same statements by hand on the same driver (`floor`); replays "
-    "beside a bare read by primary key; several server processes beside the rate at which pgbench commits.",
+    "beside a bare read by primary key; one database under several HTTP servers, uvicorn and wrk, beside the rate at "
+    "which pgbench commits.",
     "sqlite": "Claims and answers, each durable before it is answered: a thread that commits in groups, by hand "
     "(`floor`), and a transaction for each statement in three ways.",
     "mysql": "On MariaDB, beside the same statements by hand on the same driver.",
     "redis": "Claim and answer, beside a connection that tasks share, by hand (`floor`), and a pooled client; then "
     "whole requests, and plain functions, beside the peers on Redis.",
     "client": "A call that succeeds over loopback: the client process's own time on the processor.",
-    "outbox": "Messages that wait are delivered, and what a message adds to its transaction.",
-    "phases": "Operations of three phases, beside three transactions and checkpoints by hand.",
+    "outbox": "Messages that wait are delivered, and what a message adds to its transaction, beside a job of "
+    "procrastinate in the same, whose lock is the aggregate.",
+    "phases": "Operations of three phases, beside three transactions and checkpoints by hand, a workflow of dbos, and "
+    "three jobs of procrastinate, each of which defers the next in its transaction. A job is marked as done after its "
+    "transaction, so a crash in between repeats the effect, and nobody is told an answer.",
     "recovery": "Operations that broke off are ended by two workers.",
     "growth": "A claim's time, and the bytes that a record takes, on stores with few and with many records; claims "
     "while a reaper works.",
@@ -50,7 +59,8 @@ has other figures, a busy one has worse ones.
 ```console
 make bench                                       # everything, ten minutes: the results, the pictures and this page
 make bench BENCH_ARGS="asgi --json"              # one of them, and nothing is written
-make bench BENCH_ARGS="growth --largest 10000000"    # ten million records, some minutes and 10 GB
+make bench BENCH_ARGS="redis client --write"     # some of them, into the newest results and this page
+make bench BENCH_ARGS="growth --largest 10000000 --write"    # ten million records, some minutes and 10 GB
 ```
 
 A row has the median of its runs and their quartiles. `x floor` is the median of the ratios that a round's figures have
@@ -79,6 +89,9 @@ def of_when(results: Results) -> list[str]:
     peers = [f"{name} {number}" for name, number in results["versions"].items() if name in PEERS]
     others = [f"{name} {number}" for name, number in results["versions"].items() if name not in PEERS]
     found = [f"Measured on {results['day']}, on {machine}, in {sum(results['seconds'].values()):.0f} seconds."]
+    if results["apart"]:
+        each = "; ".join(f"{name} on {said}" for name, said in results["apart"].items())
+        found += ["", wrapped(f"Measured again by themselves, after the others: {each}.")]
     if results["quick"]:
         found += ["", "**These are figures of a quick run, which shows that everything works and measures nothing.**"]
     return [*found, "", wrapped(f"Peers: {', '.join(peers)}. With {', '.join(others)}.")]
@@ -148,15 +161,16 @@ def growth(rows: Sequence[Row]) -> dict[str, list[Point]]:
 
 
 def scale(rows: Sequence[Row]) -> dict[str, list[Point]]:
-    """A line each for twicesafe, for the same by hand, and for the database alone."""
-    found: dict[str, list[Point]] = {"twicesafe": [], "by hand": [], "pgbench": []}
+    """A line each for twicesafe, for the same by hand, for an application that protects nothing, and for the database
+    alone."""
+    found: dict[str, list[Point]] = {"twicesafe": [], "by hand": [], "effect alone": [], "pgbench": []}
     for row in rows:
         if not row["case"].startswith("scale-out"):
             continue
         named = re.fullmatch(r"(.+), (\d+) process(?:es)?", row["subject"])
         for name, count in [named.groups()] if named is not None else [("pgbench", "1"), ("pgbench", "4")]:
             found[name].append(Point(int(count), row["median"], row["low"], row["high"]))
-    return found
+    return {name: points for name, points in found.items() if points}
 
 
 class Chart(NamedTuple):

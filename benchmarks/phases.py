@@ -1,8 +1,9 @@
 """Operations of three phases on PostgreSQL by asyncpg, 16 at once, beside the same by hand.
 
 The floor is what somebody writes who knows what is needed: a row that says how far the operation is, three transactions
-that each write an effect and move it on, and an answer; over the same driver and its pool. benchmarks.recovery measures
-how fast operations that broke off are ended.
+that each write an effect and move it on, and an answer; over the same driver and its pool. The peers are a workflow of
+dbos (phases_dbos) and a job of procrastinate for each step (phases_procrastinate). benchmarks.recovery measures how
+fast operations that broke off are ended.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from uuid import uuid4
 
 import asyncpg
 
+from benchmarks import phases_dbos, phases_procrastinate
 from benchmarks.load import throughput
 from benchmarks.measure import Row, Subject, interleaved, rows
 from twicesafe.once import AsyncOnce, current
@@ -91,11 +93,14 @@ async def measured(url: str) -> list[Row]:
         await store.apply_schema()
         await pool.execute(SCHEMA)
         once = AsyncOnce(store, scope="bench", observer=lambda event: None)
-        subjects = [
-            Subject("floor", throughput(by_hand(pool), TASKS)),
-            Subject("twicesafe", throughput(by_twicesafe(once), TASKS)),
-        ]
-        await interleaved(subjects, rounds=ROUNDS, times=TIMES)
+        async with phases_dbos.launched(url, TASKS) as workflow, phases_procrastinate.working(url, TASKS) as jobs:
+            subjects = [
+                Subject("floor", throughput(by_hand(pool), TASKS)),
+                Subject("twicesafe", throughput(by_twicesafe(once), TASKS)),
+                Subject("dbos", throughput(workflow, TASKS)),
+                Subject("procrastinate", jobs),
+            ]
+            await interleaved(subjects, rounds=ROUNDS, times=TIMES, patience=2)
         found = rows("three phases", "ms", subjects, lambda seconds: seconds * 1_000)
     finally:
         await pool.close()
@@ -105,5 +110,5 @@ async def measured(url: str) -> list[Row]:
 
 def run() -> list[Row]:
     """The benchmark, on a private server with fsync on."""
-    with PrivatePostgreSQL({"max_connections": str(4 * TASKS + 10)}) as server:
+    with PrivatePostgreSQL({"max_connections": str(8 * TASKS + 20)}) as server:
         return asyncio.run(measured(server.url))

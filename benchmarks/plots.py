@@ -25,7 +25,7 @@ STYLE = """<style>
 .case { font: 600 12px system-ui, sans-serif; fill: #111827 } .name { font: 12px system-ui, sans-serif; fill: #374151 }
 .line { fill: none; stroke-width: 2 } .axis { fill: none; stroke: #9ca3af; stroke-width: 1 }
 .a { stroke: #6366f1; fill: #6366f1 } .b { stroke: #059669; fill: #059669 } .c { stroke: #d97706; fill: #d97706 }
-.line.a, .line.b, .line.c { fill: none }
+.d { stroke: #db2777; fill: #db2777 } .line.a, .line.b, .line.c, .line.d { fill: none }
 @media (prefers-color-scheme: dark) {
 .ground { fill: #0d1117 } .bar { fill: #475569 } .floor { fill: #64748b }
 .case { fill: #f9fafb } .name { fill: #cbd5e1 } .one, .spread { stroke: #f9fafb }
@@ -120,7 +120,7 @@ def lines(title: str, named: Mapping[str, Sequence[Point]], unit: str) -> str:
     parts += [_text(across(x), bottom + 18, f"{x:,.0f}", "middle") for x in sorted({point.x for point in every})]
     parts += [_text(left - 6, up(highest * part / 4) + 4, figure(highest * part / 4), "end") for part in range(5)]
     parts.append(_text(10, 14, unit, "start"))
-    for colour, points in zip("abc" * len(named), named.values(), strict=False):
+    for colour, points in zip("abcd" * len(named), named.values(), strict=False):
         path = " ".join(f"{'M' if n == 0 else 'L'}{across(p.x):.1f},{up(p.y):.1f}" for n, p in enumerate(points))
         parts.append(f'<path class="line {colour}" d="{path}"/>')
         parts += [

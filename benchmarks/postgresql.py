@@ -193,7 +193,7 @@ def run() -> list[Row]:
         postgresql_scale,
     )
 
-    with PrivatePostgreSQL({"max_connections": str(6 * TASKS)}) as server:
+    with PrivatePostgreSQL({"max_connections": str(8 * TASKS)}) as server:
         found = asyncio.run(measured(server.url))
         found += postgresql_round_trips.run(server.url)
         for part in (postgresql_drivers, postgresql_blocking, postgresql_replay, postgresql_scale):

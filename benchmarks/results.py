@@ -19,18 +19,22 @@ from benchmarks.measure import Row
 FOLDER = Path(__file__).with_name("results")
 
 PEERS = (
-    "asgi-idempotency-header", "fastapi-idempotency", "fastapi-idempotency-key", "idemkit", "httpx-retries", "httpware",
-    "stamina", "dbos", "faststream-outbox", "aws-lambda-powertools",
+    "asgi-idempotency-header", "fastapi-idempotency", "fastapi-idempotency-key", "idemkit",
+    "django-idempotency-key", "djangorestframework-idempotency-key", "drf-idem", "drf-idempotency",
+    "drf-idempotencykey", "httpx-retries", "httpware", "stamina", "tenacity", "dbos", "procrastinate",
+    "faststream-outbox", "aws-lambda-powertools",
 )  # fmt: skip
 BENEATH = (
-    "starlette", "fastapi", "flask", "django", "uvicorn", "granian", "uvloop", "httptools", "asyncpg", "psycopg",
+    "starlette", "fastapi", "flask", "django",
+    "djangorestframework", "uvicorn", "granian", "uvloop", "httptools", "asyncpg", "psycopg",
     "sqlalchemy", "asyncmy", "pymysql", "aiosqlite", "redis", "hiredis", "httpx2",
 )  # fmt: skip
 """What twicesafe and its peers stand on."""
 
 
 class Results(TypedDict):
-    """`seconds` is how long each benchmark took, `failed` what became of those that have no rows."""
+    """`seconds` is how long each benchmark took, `failed` what became of those that have no rows, `apart` what is to be
+    known of those that were measured again after the others."""
 
     day: str
     quick: bool
@@ -38,6 +42,7 @@ class Results(TypedDict):
     versions: dict[str, str]
     seconds: dict[str, float]
     failed: dict[str, str]
+    apart: dict[str, str]
     benchmarks: dict[str, list[Row]]
 
 
@@ -55,6 +60,20 @@ def read(path: Path) -> Results:
     """From a file."""
     found: Results = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def merged(into: Results, name: str, rows: list[Row], seconds: float, said: str) -> None:
+    """Put what a benchmark by itself found in the place of its rows; `said` is the day, and how it was asked for."""
+    now = versions()
+    other = sorted(key for key in now.keys() & into["versions"].keys() if now[key] != into["versions"][key])
+    changed = f", with {', '.join(f'{key} {now[key]}' for key in other)}" if other else ""
+    if machine() != into["machine"]:
+        raise ValueError(f"results of {into['day']} are of another machine: {into['machine']}")
+    into["versions"] = {**now, **into["versions"]}
+    into["benchmarks"][name] = rows
+    into["seconds"][name] = round(seconds, 1)
+    into["failed"].pop(name, None)
+    into["apart"][name] = f"{said}{changed}"
 
 
 def text(results: Results) -> str:

@@ -69,6 +69,18 @@ TARGETS: tuple[Target, ...] = (
     Target("asgi", "p99, many keys remembered", "", "at most", 1000),
     Target("asgi", "longest collection, many keys remembered", "floor", "at most", 0.1),
     *_each("wsgi", ["first request, 1 KB", "replay, 1 KB"], BEST, "below", 1.0),
+    *_each(
+        "wsgi",
+        [
+            f"{where}, {case}"
+            for where in ("Django", "REST framework, database")
+            for case in ("first request", "replay")
+        ],
+        BEST,
+        "below",
+        1.0,
+        "twicesafe.django",
+    ),
     Target("fastapi", "added to a first request of FastAPI", "floor", "at most", 1.2, "twicesafe.fastapi"),
     *_each("http", [f"{name}, requests" for name in ("uvicorn", "granian")], "bare", "at least", 0.85),
     *_each(

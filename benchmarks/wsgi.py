@@ -3,7 +3,8 @@
 The floor is the leanest WSGI middleware that still claims, fingerprints, scopes, records and replays: no lease, no
 answers in pieces, no cookies rule, no problem documents. `twicesafe` is the middleware for any WSGI application,
 `twicesafe.flask` a contract on the view, and `bare` the application alone. See `asgi` for how a figure is taken; the
-time is that of all threads, for one peer answers from an event loop in a thread of its own.
+time is that of all threads, for one peer answers from an event loop in a thread of its own. wsgi_django measures Django
+and REST framework.
 """
 
 from __future__ import annotations
@@ -214,5 +215,7 @@ async def measured() -> list[Row]:
 
 
 def run() -> list[Row]:
-    """The benchmark."""
-    return asyncio.run(measured())
+    """The benchmark, with wsgi_django."""
+    from benchmarks import wsgi_django
+
+    return [*asyncio.run(measured()), *wsgi_django.run()]

@@ -84,6 +84,22 @@ def test_the_page_is_what_was_measured() -> None:
     assert {path for path in made if path.suffix == ".svg"} == {*(page.DOCS / "images").glob("benchmarks-*.svg")}
 
 
+def test_a_benchmark_by_itself_takes_the_place_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """House: rows that were measured again stand where the old ones stood, the page says so, and other versions too."""
+    whole = results.newest()
+    rows = whole["benchmarks"]["redis"][:1]
+    monkeypatch.setattr(results, "machine", lambda: whole["machine"])
+    monkeypatch.setattr(results, "versions", lambda: {**whole["versions"], "redis": "99.1", "newcomer": "1.0"})
+    results.merged(whole, "redis", rows, 2.5, "2026-12-24, with --largest 5")
+    assert whole["benchmarks"]["redis"] == rows
+    assert list(whole["benchmarks"]) == list(NAMES)
+    assert (whole["versions"]["newcomer"], whole["seconds"]["redis"]) == ("1.0", 2.5)
+    assert "redis on 2026-12-24, with --largest 5, with redis 99.1" in " ".join(page.files(whole)[page.PAGE].split())
+    monkeypatch.setattr(results, "machine", lambda: {"cores": "64"})
+    with pytest.raises(ValueError, match="another machine"):
+        results.merged(whole, "redis", rows, 2.5, "2026-12-24")
+
+
 def test_every_target_is_judged() -> None:
     """House: each target finds its rows in the newest results, so none is passed over when a case is renamed."""
     judged = [verdict.target for verdict in verdicts(results.newest()["benchmarks"])]
