@@ -18,7 +18,9 @@ others change nothing (I3).
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import closing
 from inspect import isawaitable
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -100,6 +102,8 @@ class _Reconcilers:
         self._finders: dict[str, Finder] = {}
         self._turns: dict[Ownership, tuple[int, Instant]] = {}
         """How often each was asked about, and when it is its turn again."""
+        self._asking: set[Ownership] = set()
+        """What is asked about just now, maybe by a round that hangs beside this one."""
         self._after: object = None
 
     def of(self, operation: str) -> Callable[[F], F]:
@@ -113,7 +117,7 @@ class _Reconcilers:
 
         return decorate
 
-    def _round(self, found: Outstanding) -> Generator[_Step, Any, Reconciled]:
+    def _round(self, found: Outstanding, stopping: threading.Event | None) -> Generator[_Step, Any, Reconciled]:
         done = not_done = unclear = failed = 0
         for record in found.records:
             finder = self._finders.get(record.operation)
@@ -121,10 +125,12 @@ class _Reconcilers:
             times, due = self._turns.get(where, (0, 0))
             if record.state is not RecordState.UNKNOWN:
                 continue
-            if finder is None or found.now < due:
+            stops = stopping is not None and stopping.is_set()
+            if finder is None or found.now < due or where in self._asking or stops:
                 self._leave(record)
                 continue
             hint = record.key_hint
+            self._asking.add(where)
             try:
                 unknown, journal = _unknown(record)
                 answer = yield _Ask(finder, unknown)
@@ -135,6 +141,8 @@ class _Reconcilers:
                 self._later(where, times, found.now)
                 self._leave(record)
                 continue
+            finally:
+                self._asking.discard(where)
             if type(answer) is Unclear:
                 unclear += 1
                 self._later(where, times, found.now)
@@ -177,22 +185,25 @@ class Reconcilers(_Reconcilers):
             raise ConfigurationError("an asynchronous store is for AsyncReconcilers")
         super().__init__(store, observer)
 
-    def run_once(self, look_at: int = 5_000) -> Reconciled:
-        """Ask about the unknown outcomes among the next `look_at` records, on from where the last call stopped."""
+    def run_once(self, look_at: int = 5_000, *, stopping: threading.Event | None = None) -> Reconciled:
+        """Ask about the unknown outcomes among the next `look_at` records, on from where the last call stopped.
+
+        Once `stopping` is set, nothing further is asked.
+        """
         found = self._store.outstanding(self._after, look_at)
         self._after = found.after
-        steps = self._round(found)
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = self._perform(step)
-                except Exception as error:  # noqa: BLE001 - the round decides
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # a StopIteration's is Any
+        with closing(self._round(found, stopping)) as steps:
+            try:
+                step = next(steps)
+                while True:
+                    try:
+                        answer = self._perform(step)
+                    except Exception as error:  # noqa: BLE001 - the round decides
+                        step = steps.throw(error)
+                    else:
+                        step = steps.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # a StopIteration's is Any
 
     def _perform(self, step: _Step) -> Any:
         match step:
@@ -214,24 +225,24 @@ class AsyncReconcilers(_Reconcilers):
             raise ConfigurationError("a blocking store is for Reconcilers")
         super().__init__(store, observer)
 
-    async def run_once(self, look_at: int = 5_000) -> Reconciled:
+    async def run_once(self, look_at: int = 5_000, *, stopping: threading.Event | None = None) -> Reconciled:
         """See Reconcilers.run_once."""
         found = await self._store.outstanding(self._after, look_at)
         self._after = found.after
-        steps = self._round(found)
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = await self._perform(step)
-                except (Exception, asyncio.CancelledError) as error:
-                    if not isinstance(error, Exception) and is_cancelled():
-                        raise
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # a StopIteration's is Any
+        with closing(self._round(found, stopping)) as steps:
+            try:
+                step = next(steps)
+                while True:
+                    try:
+                        answer = await self._perform(step)
+                    except (Exception, asyncio.CancelledError) as error:
+                        if not isinstance(error, Exception) and is_cancelled():
+                            raise
+                        step = steps.throw(error)
+                    else:
+                        step = steps.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # a StopIteration's is Any
 
     async def _perform(self, step: _Step) -> Any:
         match step:

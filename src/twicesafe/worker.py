@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from random import uniform
 from time import monotonic
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from twicesafe.daemons import in_daemon
 from twicesafe.errors import ConfigurationError
 from twicesafe.observe import Event, Observer, counts, log_events, tell
 from twicesafe.once import AsyncOnce, Once
 from twicesafe.outbox.relay import Relay
-from twicesafe.reaper import AsyncReaper, Reaper
+from twicesafe.reaper import AsyncReaper, Reaped, Reaper
 from twicesafe.reconcile import AsyncReconcilers, Reconcilers
+from twicesafe.rounds import HANGING, EndedError, Health, Rounds
 
 __all__ = ["Health", "Part", "Worker"]
 
@@ -44,66 +46,23 @@ REAP_EVERY: Final = 60.0
 RELAY_EVERY: Final = 1.0
 """Seconds. A message has somebody who waits for it, and a look that finds nothing is two short statements."""
 
+MAY_HANG: Final = ("resume", "reconcile")
+"""Parts whose rounds do what people have written. Others end by themselves: their lease, or their database, sees to it,
+and of the reaper's one is enough."""
+
+LONGEST_PAUSE: Final = 60.0
+"""Seconds after a failure."""
+
 AFTER_HINT: Final = 0.02
 """Seconds from a hint to the round that it asks for. Others come along in them, so that each costs no round."""
-
-LATE: Final = 10
-"""A part is late that has finished no round for so many times its pause, and for a minute at least."""
-
-
-class Health(NamedTuple):
-    """How one of a worker's parts is doing. `since` is how many seconds ago it finished a round; None: never yet.
-
-    What follows `late` is a relay's, counted every few seconds, and None for other parts.
-    """
-
-    part: str
-    rounds: int
-    failures: int
-    since: float | None
-    late: bool
-    pending: int | None = None
-    """Messages that wait in the outbox, whichever relay they are for."""
-    oldest: float | None = None
-    """For how many seconds the oldest of them has waited; None where none does."""
-    parked: int | None = None
-
-
-class _Rounds:
-    def __init__(self, name: str, once: Callable[[], Awaitable[Any]], every: float, relay: Relay | None) -> None:
-        self.name = name
-        self.once = once
-        self.every = every
-        self.relay = relay
-        """Of a relay: it is woken by hints, and leaves its shards after the last round."""
-        self.awake = asyncio.Event()
-        self.rounds = self.failures = 0
-        self.began = self.finished = monotonic()
-
-    def health(self) -> Health:
-        since = monotonic() - self.finished
-        late = since > max(60.0, LATE * self.every)
-        health = Health(self.name, self.rounds, self.failures, since if self.rounds else None, late)
-        counted = None if self.relay is None else self.relay.counted
-        if counted is None:
-            return health
-        oldest = None if counted.oldest_us is None else counted.oldest_us / 1_000_000
-        return health._replace(pending=counted.pending, oldest=oldest, parked=counted.parked)
-
-
-class _EndedError(Exception):
-    """A part was ended by what is no Exception. Asyncio would end the whole loop for some of those."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(type(error).__name__)
-        self.error = error
 
 
 class Worker:
     """Round after round of each of its parts. `every` is the pause after a round that found nothing more to do.
 
     What a part raises is told to `observer` as `worker.failed`, and the next round comes after a pause that grows with
-    each failure, up to a minute.
+    each failure, up to a minute. A function that hangs keeps its own operation, and nothing else: that is told as
+    `worker.hanging` once a round has taken long, and the next one begins beside it.
     """
 
     def __init__(
@@ -127,27 +86,26 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._parts = [self._made(part, every.total_seconds()) for part in parts]
 
-    def _made(self, part: Part, every: float) -> _Rounds:
-        call: Callable[[], Any]
-        relay = None
+    def _made(self, part: Part, every: float) -> Rounds:
+        call: Callable[..., Any]
         match part:
             case Once() | AsyncOnce():
-                name, call = "resume", partial(part.resume, stopping=self._halt)
+                name, call = "resume", part.resume
             case Reconcilers() | AsyncReconcilers():
                 name, call = "reconcile", part.run_once
             case Relay():
-                name, call, relay = "relay", partial(part.run_once, self._halt), part
+                name, call = "relay", part.run_once
                 every = min(every, RELAY_EVERY)
             case Reaper():
-                name, call = "reap", partial(part.run_once, self._halt)
+                name, call = "reap", part.run_once
                 every = max(every, REAP_EVERY)
             case AsyncReaper():
-                name, call = "reap", part.run_once
+                name, call = "reap", _cancelled_only(part)
                 every = max(every, REAP_EVERY)
             case _:
                 raise ConfigurationError(f"a worker has no use for a {type(part).__name__}")
-        once: Any = call if iscoroutinefunction(call) else partial(_in_thread, call)
-        made = _Rounds(name, once, every, relay)
+        relay = part if isinstance(part, Relay) else None
+        made = Rounds(name, _begins(call), every, self._halt, may_hang=name in MAY_HANG, relay=relay)
         if relay is not None:
             relay.on_hint(partial(self._in_loop, made.awake.set))
         return made
@@ -191,14 +149,16 @@ class Worker:
             await asyncio.wait((stopping, *tasks), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.stop()
-            _, left = await asyncio.wait(tasks, timeout=self._grace)
+            hanging = [task for part in self._parts for task in part.hanging]
+            _, left = await asyncio.wait((*tasks, *hanging), timeout=self._grace)
             for task in (*left, *listening, stopping):
                 task.cancel()
             ends = await asyncio.gather(*tasks, *listening, return_exceptions=True)
             names = [*[part.name for part in self._parts], *["listen"] * len(listening)]
-        for name, end in zip(names, ends, strict=True):
+            hung = [(part.name, part.ended) for part in self._parts]
+        for name, end in (*zip(names, ends, strict=True), *hung):
             if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
-                error = end.error if isinstance(end, _EndedError) else end
+                error = end.error if isinstance(end, EndedError) else end
                 raise RuntimeError(f"the worker's part {name!r} was ended by {type(error).__name__}") from error
 
     async def _listen(self, relay: Relay) -> None:
@@ -212,38 +172,40 @@ class Worker:
         except BaseException as error:
             raise self._ended("listen", error) from error
 
-    def _ended(self, name: str, error: BaseException) -> _EndedError:
+    def _ended(self, name: str, error: BaseException) -> EndedError:
         tell(self._observer, Event("worker.failed", name, "", loud=True, error=error))
-        return _EndedError(error)
+        return EndedError(error)
 
-    async def _rounds(self, part: _Rounds) -> None:
+    async def _rounds(self, part: Rounds) -> None:
         assert self._stopping is not None
         failed = 0
         while not self._stopping.is_set():
+            part.awake.clear()
+            if not part.has_place:
+                await part.awake.wait()
+                continue
             began = monotonic()
+            pause = part.every
             try:
-                part.awake.clear()
-                result = await part.once()
+                result = await part.one(partial(self._hung, part))
             except (Exception, asyncio.CancelledError) as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                     raise
                 failed += 1
-                part.failures += 1
-                tell(self._observer, Event("worker.failed", part.name, "", loud=True, error=error))
-                pause = min(60.0, part.every * 2**failed + 1)
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                raise self._ended(part.name, error) from error
+                self._failed(part, error)
+                pause = min(LONGEST_PAUSE, part.every * 2 ** min(failed, 10) + 1)
             else:
                 failed = 0
-                part.rounds += 1
-                part.finished = monotonic()
-                if self._counts:
-                    took = part.finished - began
-                    tell(self._observer, Event("worker.round", part.name, "", loud=False, seconds=took))
-                pause = 0.0 if getattr(result, "more", False) else part.every
+                if result is HANGING:
+                    tell(self._observer, Event("worker.hanging", part.name, "", loud=True, seconds=monotonic() - began))
+                else:
+                    part.rounds += 1
+                    part.finished = monotonic()
+                    if self._counts:
+                        took = part.finished - began
+                        tell(self._observer, Event("worker.round", part.name, "", loud=False, seconds=took))
+                    pause = 0.0 if getattr(result, "more", False) else part.every
             # Workers that were started together do not look together. A failure is not to be repeated by hints.
             ends = self._stopping if failed else part.awake
             if await _pause(ends, uniform(pause * 0.8, pause * 1.2)):  # noqa: S311 - no secret
@@ -252,6 +214,42 @@ class Worker:
             with suppress(Exception):
                 # Others wait for the lease to end, then.
                 await part.relay.aclose()
+
+    def _failed(self, part: Rounds, error: BaseException) -> None:
+        """A round was ended by this. EndedError is raised."""
+        if isinstance(error, EndedError):
+            raise self._ended(part.name, error.error) from error.error
+        part.failures += 1
+        tell(self._observer, Event("worker.failed", part.name, "", loud=True, error=error))
+
+    def _hung(self, part: Rounds, task: asyncio.Task[Any]) -> None:
+        """A round that hung has come to its end all the same."""
+        part.awake.set()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            try:
+                self._failed(part, error)
+            except EndedError as ended:
+                part.ended = ended
+                self.stop()
+
+
+def _cancelled_only(reaper: AsyncReaper) -> Callable[..., Any]:
+    async def run_once(stopping: threading.Event) -> Reaped:  # noqa: ARG001 - by cancelling it is stopped within a batch
+        return await reaper.run_once()
+
+    return run_once
+
+
+def _begins(method: Callable[..., Any]) -> Callable[[threading.Event], Coroutine[Any, Any, Any]]:
+    """What begins a round by this method of a part: in a thread where it blocks."""
+    waits = iscoroutinefunction(method)
+
+    def begin(stopping: threading.Event) -> Coroutine[Any, Any, Any]:
+        call = partial(method, stopping=stopping)
+        return call() if waits else in_daemon(call, "twicesafe-worker")
+
+    return begin
 
 
 async def _pause(ends: asyncio.Event, seconds: float) -> bool:
@@ -264,33 +262,3 @@ async def _pause(ends: asyncio.Event, seconds: float) -> bool:
             return await ends.wait()
     except TimeoutError:
         return False
-
-
-async def _in_thread(call: Callable[[], Any]) -> Any:
-    """In a thread that holds up nobody's end: what it was at is left to its lease."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def tell_loop(value: Any, error: Exception | None) -> None:
-        if not done.done():
-            if error is None:
-                done.set_result(value)
-            else:
-                done.set_exception(error)
-
-    def work() -> None:
-        value: Any = None
-        failed: Exception | None = None
-        try:
-            value = call()
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
-            failed = error
-        except BaseException as error:  # noqa: BLE001 - what ends a thread must not end those who wait for it
-            failed = RuntimeError(f"a round was ended by {type(error).__name__}")
-            failed.__cause__ = error
-        with suppress(RuntimeError):
-            # The loop may have ended meanwhile.
-            loop.call_soon_threadsafe(tell_loop, value, failed)
-
-    threading.Thread(target=work, name="twicesafe-worker", daemon=True).start()
-    return await done

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
 from twicesafe.core.delivery import LONGEST_ASKED
 from twicesafe.core.message import Message
 from twicesafe.core.record import Micros
+from twicesafe.daemons import in_daemon
 from twicesafe.errors import ConfigurationError, NotDeliveredError, RefusedError
 
 __all__ = ["Publisher", "PublishesMany", "answered", "as_publisher", "asked_of", "ends_round", "said"]
@@ -45,11 +47,12 @@ class _Function:
         if self._waits:
             await self._function(message)
         else:
-            await asyncio.to_thread(self._function, message)
+            # Of asyncio's own threads there are few: with as many that hang nothing would go out any more.
+            await in_daemon(partial(self._function, message), "twicesafe-publisher")
 
 
 def as_publisher(publisher: Publisher | Callable[[Message], Any]) -> Publisher:
-    """A publisher as it is; a function of a message, made into one. A blocking function runs in a thread."""
+    """A publisher as it is; a function of a message, made into one. A blocking one has a thread for each."""
     if callable(getattr(publisher, "publish", None)):
         return publisher  # type: ignore[return-value]  # its method says so
     if callable(publisher):
