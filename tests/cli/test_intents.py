@@ -265,6 +265,23 @@ def test_what_somebody_knows_ends_an_intent(place: Place) -> None:
     assert (shown["standing"], shown["last"]) == ("succeeded", "ch_1 is in the account")
 
 
+def test_nothing_is_settled_without_a_reason(place: Place) -> None:
+    """R34: an empty reason is none: one line says so, and the intent stays as it is."""
+    place.cut_off("cut off")
+    ran = place.run("settle", "cut off", "--done", "--why", " ")
+    assert place.standings() == {"cut off": "unknown"}
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("address", ["http://[", "http://127.0.0.1:99999", "127.0.0.1:8000", "http://a/?b"])
+def test_an_address_that_is_none_is_refused(place: Place, address: str) -> None:
+    """R34: --base-url is checked before anything is sent, and a slip in it ends with one line."""
+    place.cut_off("cut off")
+    ran = place.run("resume", "--base-url", address)
+    assert place.standings() == {"cut off": "unknown"}
+    assert ran.status == 2 and ran.err.startswith("twicesafe: --base-url must be an address")
+
+
 def test_what_is_over_is_forgotten(place: Place) -> None:
     """R34, I6: settled ones go when asked for, all those at once that their servers forgot; the unknown stay."""
     place.overdue("old")

@@ -246,3 +246,53 @@ def test_content_that_was_changed_is_not_sent(tmp_path: Path) -> None:
         assert sealed.find(name) == found
     whole = sealed.find("d")
     assert whole is not None and whole.intent.url == URL
+
+
+@pytest.mark.parametrize("odd", ["UPDATE runs SET verdict = 'odd'", "UPDATE intents SET contract = 'odd'"])
+def test_what_this_release_does_not_know_is_left_as_it_is(tmp_path: Path, odd: str) -> None:
+    """R34: of a verdict or a contract that nobody here knows: the file is named, and nothing is sent or changed."""
+    file = tmp_path / "intents.db"
+    store = IntentStore(file)
+    reserved = store.reserve("cart 17", charge(), remembers=DAY)
+    store.runs.begin(reserved, RetryPolicy(), None)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(odd)
+        before = list(connection.iterdump())
+    for work in (
+        lambda: store.find("cart 17"),
+        lambda: store.listed(),
+        lambda: store.forget("cart 17", even_unknown=True),
+        lambda: store.send(None, reserved, by=called(lambda: pytest.fail("it was sent"))),
+    ):
+        with pytest.raises(IntentStoreError, match="does not know") as caught:
+            work()
+        assert str(file) in str(caught.value)
+    with closing(sqlite3.connect(file)) as connection:
+        assert list(connection.iterdump()) == before
+
+
+def test_half_a_character_is_no_name_and_no_reason(tmp_path: Path) -> None:
+    """R34: as a command line has it for bytes that are no text: it says so, and nothing is changed."""
+    store = IntentStore(tmp_path / "intents.db")
+    store.reserve("cart 17", charge(), remembers=DAY)
+    for work in (
+        lambda: store.find("\udcff"),
+        lambda: store.listed("\udcff"),
+        lambda: store.forget("\udcff"),
+        lambda: store.settle("\udcff", done=True, why="it is there"),
+        lambda: store.settle("cart 17", done=True, why="\udcff"),
+        lambda: store.settle("cart 17", done=True, why=" "),
+    ):
+        with pytest.raises(ConfigurationError):
+            work()
+    found = store.find("cart 17")
+    assert found is not None and found.standing is Standing.RESERVED
+
+
+@pytest.mark.parametrize("url", ["https://[pay.example/", "https://pay.example:99999/", "https://pay.example:x/"])
+def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
+    """R34: nothing is kept that nobody could ever send."""
+    store = IntentStore(tmp_path / "intents.db")
+    with pytest.raises(ConfigurationError, match="address"):
+        store.reserve("cart 17", Intent.new("POST", url, json=1), remembers=DAY)
+    assert store.listed() == ()

@@ -217,6 +217,16 @@ def test_a_curl_command_that_is_not_understood_is_refused(command) -> None:
         from_curl(command)
 
 
+@pytest.mark.parametrize(
+    "line", ["-H 'Authorization Bearer sesame'", "--oauth2-bearer sesame", "--pinnedpubkey=sesame"]
+)
+def test_a_curl_command_that_is_refused_is_not_repeated(line) -> None:
+    """R22, R43: what was not understood may be a token: the option is named, and not what stands behind it."""
+    with pytest.raises(CannotCheckError) as refused:
+        from_curl(f"curl {URL} -d x {line}")
+    assert "sesame" not in str(refused.value) and line.split()[0].partition("=")[0] in str(refused.value)
+
+
 # --- OpenAPI ----------------------------------------------------------------------------------------------------------
 
 DOCUMENT = {

@@ -194,7 +194,8 @@ def _target(
 def _line(line: str) -> tuple[str, str]:
     name, mark, value = line.partition(":")
     if not mark or not name.strip():
-        raise ConfigurationError(f"{line!r} is no header line; they are written `Name: value`")
+        # Not repeated: without its colon `Authorization Bearer ...` is a secret all the same.
+        raise ConfigurationError("what --header says is no header line; they are written `Name: value`")
     return name.strip(), value.strip()
 
 

@@ -265,7 +265,7 @@ def _chosen(store: IntentStore, names: list[str], *, unsent: bool) -> list[Reser
 
 def _shown(one: Reserved) -> dict[str, Any]:
     last = one.runs[-1] if one.runs else None
-    told = "" if last is None else last.reason or "without an end: cut off, or at work"
+    told = "" if last is None else last.reason if last.ended_at else "without an end: cut off, or at work"
     return {
         "name": one.name,
         "standing": str(one.standing),
@@ -340,8 +340,12 @@ def _check_headers(chosen: list[Reserved], lines: list[tuple[str, str]]) -> None
 def _base(text: str, chosen: list[Reserved]) -> SplitResult | None:
     if not text:
         return None
-    base = urlsplit(text)
-    if base.scheme not in ("http", "https") or not base.hostname or base.query or base.fragment:
+    try:
+        base = urlsplit(text)
+        whole = base.scheme in ("http", "https") and base.hostname and base.port != 0
+    except ValueError:
+        whole = False
+    if not whole or base.query or base.fragment:
         raise ConfigurationError(f"--base-url must be an address, https://host/path, not {text!r}")
     origins = {_origin(one.intent.url) for one in chosen}
     if len(origins) > 1:

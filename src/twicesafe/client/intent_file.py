@@ -145,6 +145,11 @@ class IntentFile:
                     time.sleep(PAUSE)
                     continue
                 raise self._refused(meant, error) from error
+            except UnicodeEncodeError as error:
+                # A command line has halves of characters for bytes that are no text.
+                raise ConfigurationError("names and reasons have to be text, of whole characters") from error
+            except ValueError as error:
+                raise self._failed("holds what this release does not know. It was left as it is") from error
 
     def _make(self) -> None:
         missing = [folder for folder in (self.path.parent, *self.path.parent.parents) if not folder.exists()]

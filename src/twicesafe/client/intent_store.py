@@ -168,23 +168,23 @@ class IntentStore:
     def find(self, name: str) -> Reserved | None:
         """The intent of this name."""
 
-        def work(connection: sqlite3.Connection) -> tuple[Kept | None, dict[int, Run], FileTime]:
+        def work(connection: sqlite3.Connection) -> Reserved | None:
             found, runs = intent_file.find(connection, name), intent_file.runs_of(connection, name)
-            return found, runs, time_of(connection, self._clock, writes=False)
+            time = time_of(connection, self._clock, writes=False)
+            return None if found is None else reserved_of(found, runs, time, partial(self._seal.opened, found))
 
-        found, runs, time = self._file.perform(work, writes=False)
-        return None if found is None else reserved_of(found, runs, time, partial(self._seal.opened, found))
+        return self._file.perform(work, writes=False)
 
     def listed(self, after: str = "", *, settled: bool = False, limit: int = _PAGE) -> tuple[Reserved, ...]:
         """Intents in the order of their names, those beyond `after`. Those that are settled only if asked for."""
 
-        def work(connection: sqlite3.Connection) -> tuple[list[tuple[Kept, dict[int, Run]]], FileTime]:
+        def work(connection: sqlite3.Connection) -> tuple[Reserved, ...]:
             rows = intent_file.page(connection, after, limit, settled=settled)
             found = [(row, intent_file.runs_of(connection, row.name)) for row in rows]
-            return found, time_of(connection, self._clock, writes=False)
+            time = time_of(connection, self._clock, writes=False)
+            return tuple(reserved_of(row, runs, time, partial(self._content, row)) for row, runs in found)
 
-        rows, time = self._file.perform(work, writes=False)
-        return tuple(reserved_of(row, runs, time, partial(self._content, row)) for row, runs in rows)
+        return self._file.perform(work, writes=False)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -221,8 +221,10 @@ class IntentStore:
     def settle(self, name: str, *, done: bool, why: str) -> None:
         """Keep what somebody found out by other means: that it was done, or that it was not and will not be.
 
-        IntentSettledError where that is known already.
+        `why` is all that whoever looks at it later has. IntentSettledError where it is known already.
         """
+        if not why.strip():
+            raise ConfigurationError(f"say why {name!r} is settled: what you know, for whoever looks at it later")
 
         def work(connection: sqlite3.Connection) -> None:
             found, runs = self._must_find(connection, name)

@@ -35,7 +35,11 @@ def agreed(intent: Intent, policy: RetryPolicy, remembers: timedelta | None) -> 
 
     ConfigurationError, InvalidKeyError for what another process could not send, or could send elsewhere.
     """
-    address = urlsplit(intent.url)
+    try:
+        address = urlsplit(intent.url)
+        _ = address.port
+    except ValueError as error:
+        raise ConfigurationError(f"the intent's address is none: {error}") from error
     if address.scheme.lower() not in ("http", "https") or not address.hostname:
         raise ConfigurationError(
             "an intent that outlives its process needs its whole address, https://host/path: a path alone could go to "

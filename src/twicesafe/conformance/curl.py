@@ -35,7 +35,11 @@ def from_curl(command: str, header: str = "") -> Target:
         raise CannotCheckError(f"the curl command: {error}") from None
     if words[:1] == ["curl"]:
         del words[0]
-    said = _parser().parse_args(words)
+    said, unknown = _parser().parse_known_args(words)
+    if unknown:
+        # What stands behind an option may be a token.
+        options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        raise CannotCheckError(f"the curl command: nothing is known of {', '.join(options) or 'a second address'}")
     url = said.url or said.address
     if not url:
         raise CannotCheckError("the curl command: there is no URL")
@@ -82,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
 def _line(line: str) -> tuple[str, str]:
     name, mark, value = line.partition(":")
     if not mark or not name.strip() or line.startswith("@"):
-        raise CannotCheckError(f"the curl command: {line!r} is no header line")
+        # Not repeated: without its colon `Authorization Bearer ...` is a secret all the same.
+        raise CannotCheckError("the curl command: -H has what is no header line")
     return name.strip(), value.strip()
 
 
