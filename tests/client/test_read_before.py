@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.bindings import HTTPX, NO_TLS, QUICK, Binding, Hours
 from tests.client.scripted import Act, answer, serving
-from twicesafe.client import Intent, Rejected, Succeeded, Unknown, report_of
+from twicesafe.client import Intent, Succeeded, Unknown, report_of
 from twicesafe.client.httpx import AsyncRetryTransport, RetryTransport
 
 REUSED = {"type": "urn:twicesafe:problem:key-reused", "status": 422}
@@ -90,19 +90,30 @@ def test_a_layer_below_may_read_the_answer(library: Any, packed: bool) -> None:
         assert [attempt.reason for attempt in report_of(response).attempts] == ["422 key reused"]
 
 
-def test_a_hook_may_close_the_answer(httpx_typed: Binding) -> None:
-    """R35: a body that a hook has thrown away is gone, as the library says: nothing is sent again for it."""
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_hook_may_throw_the_answer_away(httpx_typed: Binding, begun: bool) -> None:
+    """R35: a body that a hook has begun to read, or closed, is gone, as the library says: nothing is sent again for it,
+    and its connection is given back."""
 
-    def close(response: Any) -> None:
-        response.close()
+    def throw_away(response: Any) -> None:
+        seen.append(response)
+        if begun:
+            next(response.iter_raw())
+        else:
+            response.close()
 
-    async def aclose(response: Any) -> None:
-        await response.aclose()
+    async def athrow_away(response: Any) -> None:
+        seen.append(response)
+        if begun:
+            await anext(response.aiter_raw())
+        else:
+            await response.aclose()
 
-    hooks = {"response": [aclose if httpx_typed.asynchronous else close]}
+    seen: list[Any] = []
+    hooks = {"response": [athrow_away if httpx_typed.asynchronous else throw_away]}
     with serving(answer(402, json_={"why": "declined"})) as server:
         intent = Intent.new("POST", server.origin, json=1)
         result = httpx_typed.perform(lambda client: intent, Hours(), QUICK, event_hooks=hooks)
         assert len(server.hits) == 1
-    assert isinstance(result.error, httpx_typed.library.StreamClosed)
-    assert not isinstance(result.outcome, Rejected) and result.report.key == intent.key
+    assert isinstance(result.error, httpx_typed.library.StreamError) and result.report.key == intent.key
+    assert seen[0].is_closed

@@ -77,6 +77,7 @@ def is_worth_reading(response: Any) -> bool:
 def collect(response: Any, library: Library, until: float, clock: Callable[[], float]) -> None:
     """Read a response's raw body, so that the response can still be read by its caller. TimeoutError past `until`."""
     if _is_over(response):
+        response.close()
         return
     pieces, missing = [], _length(response)
     stream = response.stream
@@ -94,6 +95,7 @@ def collect(response: Any, library: Library, until: float, clock: Callable[[], f
 async def acollect(response: Any, library: Library) -> None:
     """`collect()`, for responses that are awaited; whoever awaits it limits it."""
     if _is_over(response):
+        await response.aclose()
         return
     stream = response.stream
     try:
