@@ -586,7 +586,11 @@ function callOf(intent, policy, { init, sentBefore }) {
     // fetch() would carry the key along to another origin, and hide that what is answered there is another question.
     redirect: "manual",
   };
-  new Request(intent.url, request);
+  const { headers: sent } = new Request(intent.url, request);
+  // Both leave headers out without a word, and then each attempt would be another operation.
+  if (key !== null && (request.mode === "no-cors" || sent.get(carrier) !== key)) {
+    throw new TypeError(`${policy.header} would not be sent: by the mode "no-cors", or for a name of the browser's own`);
+  }
   const { url, contract } = intent;
   const window = contract === "keyed" ? windowOf(policy.remembers) : Infinity;
   return { contract, key, policy, url, request, window, sentBefore: sentBefore !== null };

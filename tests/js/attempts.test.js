@@ -196,6 +196,23 @@ test("R35: what can never be sent is no outcome, and nothing is sent", async () 
   assert.equal(world.sent.length, 0);
 });
 
+test("I8: where the key would be left out without a word nothing is sent", async (context) => {
+  const world = new World(OK);
+  await assert.rejects(send(charge(), world.settings({ init: { mode: "no-cors" } })), /would not be sent/);
+  const Plain = globalThis.Request;
+  context.after(() => (globalThis.Request = Plain));
+  globalThis.Request = class extends Plain {
+    constructor(url, { headers, ...rest }) {
+      const { "proxy-key": _, ...allowed } = headers; // as a browser does
+      super(url, { ...rest, headers: allowed });
+    }
+  };
+  const policy = { header: "Proxy-Key" };
+  await assert.rejects(send(charge(), world.settings({ policy })), /Proxy-Key would not be sent/);
+  assert.equal(world.sent.length, 0);
+  assert.equal((await send(charge("safe"), world.settings({ policy, init: { mode: "no-cors" } }))).kind, "succeeded");
+});
+
 test("R33: credentials and other options go with each attempt, and never take the place of key and bytes", async () => {
   const world = new World(DROP, OK);
   const init = {
