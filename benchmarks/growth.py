@@ -1,10 +1,11 @@
 """What many records cost on SQLite, PostgreSQL and MariaDB: a claim's time, and the bytes that a record takes.
 
-Claims on stores of SIZES records, in turn, one at a time; the ratio is to the smallest. The bytes' floor is a table
-by hand, in the same database and filled in the same order, of what has to be there whoever writes it: digest,
-fingerprint, end of retention, status, header lines and body. Ten million records take some minutes and 10 GB of disk:
+Claims on stores of SIZES records, in turn, one at a time; the ratio is to the smallest. The bytes' floor is a table by
+hand, in the same database and filled in the same order, of what has to be there whoever writes it: digest, fingerprint,
+end of retention, status, header lines and body. Records are made by the database itself, in batches. Ten million take
+some ten minutes, 15 GB of disk and 10 GB of memory, and go into the newest results and the page:
 
-    python -m benchmarks growth --largest 10000000
+    python -m benchmarks growth --largest 10000000 --write
 
 growth_reaping measures claims while expired records are taken away.
 """
@@ -18,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
-from os import urandom
 from pathlib import Path
 from typing import Any
 
@@ -97,33 +97,47 @@ COLUMNS = (
 )
 
 
-def records(count: int) -> Iterator[tuple[Any, ...]]:
-    """As they are when they are done, in an order that their keys do not have."""
-    now = time.time_ns() // 1000
-    for number in range(count):
-        made = now - count + number
-        until = made + DAY
-        yield (
-            urandom(32), urandom(16), 1, made, until, until, until, until // 60_000_000, "completed", "opaque",
-            b"\x01" + urandom(32), "user", "POST /charges", "...0001", 201, HEADERS, ANSWER,
-        )  # fmt: skip
+LOADING = """
+PRAGMA synchronous = OFF;
+PRAGMA journal_mode = OFF;
+PRAGMA cache_size = -2000000;
+"""
+NUMBERED = "WITH RECURSIVE numbered (n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM numbered WHERE n < ?2)"
+# As they are when they are done, in an order that their keys do not have.
+RECORDS = f"""
+INSERT INTO twicesafe_records ({COLUMNS}) {NUMBERED}
+SELECT
+    randomblob(32), randomblob(16), 1, ?3 + n, ?3 + n, ?3 + n + {DAY}, ?3 + n + {DAY}, (?3 + n + {DAY}) / 60000000,
+    'completed', 'opaque', CAST(x'01' || randomblob(32) AS BLOB), 'user', 'POST /charges', '...0001', 201,
+    x'{HEADERS.hex()}', x'{ANSWER.hex()}'
+FROM numbered
+"""
+RECORDS_BY_HAND = f"""
+INSERT INTO by_hand {NUMBERED}
+SELECT
+    randomblob(32), CAST(x'01' || randomblob(32) AS BLOB), ?3 + n + {DAY}, 201, x'{HEADERS.hex()}', x'{ANSWER.hex()}'
+FROM numbered
+"""
+BATCH = 500_000
+"""Records that are loaded in one statement: what a database keeps until its end stays small."""
+
+
+def batches(count: int) -> Iterator[tuple[int, int]]:
+    """The first and the last of each."""
+    return ((first, min(first + BATCH - 1, count)) for first in range(1, count + 1, BATCH))
 
 
 def fill_sqlite(path: Path, count: int, *, by_hand: bool = False) -> float:
-    """Bytes per record."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("PRAGMA cache_size = -500000")
+    """Bytes per record. Nobody else may have the file open."""
+    began = time.time_ns() // 1000 - count
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(LOADING)
         connection.create_function("twicesafe_now", 0, lambda: 0)
         if by_hand:
             connection.execute(BY_HAND.format(binary="BLOB", bytes="BLOB"))
-            some = ((r[0], r[10], r[5], r[14], r[15], r[16]) for r in records(count))
-            connection.executemany("INSERT INTO by_hand VALUES (?, ?, ?, ?, ?, ?)", some)
-        else:
-            values = ", ".join("?" * 17)
-            connection.executemany(f"INSERT INTO twicesafe_records ({COLUMNS}) VALUES ({values})", records(count))
-        connection.commit()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for first, last in batches(count):
+            connection.execute(RECORDS_BY_HAND if by_hand else RECORDS, (first, last, began))
+        connection.execute("PRAGMA journal_mode = WAL")
     return path.stat().st_size / count
 
 
@@ -135,9 +149,11 @@ async def on_sqlite() -> list[Row]:
         by_hand = fill_sqlite(Path(folder, "by_hand.db"), few, by_hand=True)
         for size in sizes():
             began, path = time.perf_counter(), Path(folder, f"{size}.db")
-            store = AsyncSqliteStore(path)
-            await store.apply_schema()
-            stores[size] = store, fill_sqlite(path, size)
+            empty = AsyncSqliteStore(path)
+            await empty.apply_schema()
+            await empty.aclose()
+            each = fill_sqlite(path, size)
+            stores[size] = AsyncSqliteStore(path), each
             told("SQLite", size, began)
         try:
             return await grown("SQLite", stores, by_hand)
@@ -234,7 +250,7 @@ SELECT
     UNHEX(SHA2(seq, 256)), UNHEX(MD5(seq)), 1, made, made, made + {DAY}, made + {DAY}, (made + {DAY}) DIV 60000000,
     'completed', 'opaque', CONCAT(x'01', UNHEX(SHA2(-seq, 256))), 'user', 'POST /charges', '...0001', 201,
     x'{HEADERS.hex()}', x'{ANSWER.hex()}'
-FROM (SELECT seq, UNIX_TIMESTAMP() * 1000000 + seq AS made FROM seq_1_to_%d) AS loaded
+FROM (SELECT seq, UNIX_TIMESTAMP() * 1000000 + seq AS made FROM seq_%d_to_%d) AS loaded
 """
 FILL_LEAN = f"""
 INSERT INTO by_hand
@@ -264,7 +280,8 @@ async def fill_mariadb(server: PrivateMariaDB, count: int) -> tuple[AsyncmyStore
         await cursor.execute(f"USE {name}")
         store = AsyncmyStore(server.dsn(name), pool_size=2)
         await store.apply_schema()
-        await cursor.execute(FILL % count)
+        for batch in batches(count):
+            await cursor.execute(FILL % batch)
         each = await space(cursor, name, "twicesafe_records") / count
         if count <= 100_000:
             await cursor.execute(BY_HAND.format(binary="VARBINARY(64)", bytes="LONGBLOB"))
@@ -290,11 +307,18 @@ async def on_mariadb(server: PrivateMariaDB) -> list[Row]:
             await one.aclose()
 
 
+def in_memory(count: int) -> dict[str, str]:
+    """MariaDB's settings: room for so many records, for they come in an order that their keys do not have, and InnoDB
+    reads no page of a table that lies in the order of its keys through the system's cache."""
+    gigabytes = max(1, -(-count * 650 // 10**9))
+    return {"innodb-buffer-pool-size": f"{gigabytes}G", "innodb-log-file-size": f"{min(4, gigabytes)}G"}
+
+
 def run() -> list[Row]:
     """The benchmark, on private servers with fsync on."""
     found = asyncio.run(on_sqlite())
     with PrivatePostgreSQL(SETTINGS) as server:
         found += asyncio.run(on_postgresql(server.url))
-    with PrivateMariaDB({"innodb-buffer-pool-size": "1G", "innodb-log-file-size": "1G"}) as database:
+    with PrivateMariaDB(in_memory(sizes()[-1])) as database:
         found += asyncio.run(on_mariadb(database))
     return found
