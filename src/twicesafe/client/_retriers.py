@@ -64,7 +64,7 @@ def ours_in(thing: Any) -> int | None:
 
 def _httpx_client(client: Any) -> Seen:
     yield Inner("transport", client._transport)
-    for pattern, transport in client._mounts.items():
+    for pattern, transport in tuple(client._mounts.items()):
         if transport is not None:
             yield Inner(f"mounts[{pattern.pattern!r}]", transport)
 
@@ -92,7 +92,7 @@ def _httpx_retries(transport: Any) -> Seen:
 
 def _transports_of(thing: Any) -> Seen:
     """Of a transport that nobody knows: those that it holds."""
-    for name, part in getattr(thing, "__dict__", {}).items():
+    for name, part in tuple(getattr(thing, "__dict__", {}).items()):
         if hasattr(part, "handle_request") or hasattr(part, "handle_async_request"):
             yield Inner(name.lstrip("_"), part)
 
@@ -101,7 +101,7 @@ def _transports_of(thing: Any) -> Seen:
 
 
 def _requests_session(session: Any) -> Seen:
-    for prefix, adapter in session.adapters.items():
+    for prefix, adapter in tuple(session.adapters.items()):
         yield Inner(f"adapters[{prefix!r}]", adapter)
 
 

@@ -147,7 +147,9 @@ def _within(session: Any, library: Library, wire: Wire) -> Any:
     """A view of the session for one attempt, with its cookies, hooks and connections, that sends once."""
     view: Any = object.__new__(type(session))
     view.__dict__.update(session.__dict__)
-    view.adapters = OrderedDict((prefix, _Once(adapter, library, wire)) for prefix, adapter in session.adapters.items())
+    # At one moment: another thread may mount one.
+    adapters = tuple(session.adapters.items())
+    view.adapters = OrderedDict((prefix, _Once(adapter, library, wire)) for prefix, adapter in adapters)
     return view
 
 
