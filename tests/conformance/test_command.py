@@ -139,3 +139,28 @@ def test_interrupted_it_says_so_by_its_status(service) -> None:
     _, said = process.communicate(timeout=PATIENCE)
     assert interrupted.is_set()
     assert (process.returncode, said) == (130, "")
+
+
+def test_what_a_counters_command_is_told_is_in_no_report(service, tmp_path, monkeypatch) -> None:
+    """R22, R43: a secret of the environment, which the command repeats as it fails, is masked like any other."""
+    monkeypatch.setenv("SHOP_PASSWORD", "sesame-open")
+    target, out = tmp_path / "target.toml", tmp_path / "report.json"
+    target.write_text(
+        f"""
+        [request]
+        url = "{service.url}/orders"
+        body = "of={{{{unique}}}}"
+        [effects]
+        command = "sh -c 'test ! -e {tmp_path}/later && echo 2 || (echo {{{{env:SHOP_PASSWORD}}}} >&2; exit 1)'"
+        """
+    )
+
+    def script(wire) -> None:
+        if len(service.asked) > 2:
+            (tmp_path / "later").touch()
+        wire.send(answer(b"done"))
+
+    service.script = script
+    ran = twicesafe_within("check", str(target), "--only", "replay", "--format", "json", "--out", str(out))
+    assert "sesame" not in ran.out + ran.err + out.read_text()
+    assert "ended with 1" in out.read_text()

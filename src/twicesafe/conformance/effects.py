@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from twicesafe.conformance.errors import CannotCheckError
 from twicesafe.conformance.findings import Answer, Lines, Request, values
-from twicesafe.conformance.templates import UNIQUE, Intent, fill
+from twicesafe.conformance.templates import Intent, fill, names_unique
 
 Fetch = Callable[[Request], Answer]
 """Sends a request and comes back with its answer."""
@@ -30,6 +30,9 @@ class Counter(Protocol):
     @property
     def asks(self) -> tuple[str, Lines]:
         """The URL that it gets and with which lines; empty where it asks no service."""
+
+    def texts(self) -> list[str]:
+        """Everything in which a place may stand."""
 
     def count(self, intent: Intent, fetch: Fetch, patience: float) -> int:
         """The effects so far, within `patience` seconds. CannotCheckError where there is no number."""
@@ -57,7 +60,10 @@ class HttpCounter:
 
     @property
     def per_intent(self) -> bool:
-        return any(UNIQUE.search(text) for text in (self.url, self.occurrences, *(value for _, value in self.lines)))
+        return names_unique(self.texts())
+
+    def texts(self) -> list[str]:
+        return [self.url, self.occurrences, *(value for _, value in self.lines)]
 
     def at(self, origin: str, server: str) -> Counter:
         return replace(self, url=server + self.url.removeprefix(origin)) if self.url.startswith(origin + "/") else self
@@ -96,7 +102,10 @@ class SqlCounter:
 
     @property
     def per_intent(self) -> bool:
-        return UNIQUE.search(self.statement) is not None
+        return names_unique(self.texts())
+
+    def texts(self) -> list[str]:
+        return [self.statement]
 
     def for_caller(self, lines: Lines) -> Counter:  # noqa: ARG002 - a database sees every caller's
         return self
@@ -128,7 +137,10 @@ class CommandCounter:
 
     @property
     def per_intent(self) -> bool:
-        return UNIQUE.search(self.command) is not None
+        return names_unique(self.texts())
+
+    def texts(self) -> list[str]:
+        return [self.command]
 
     def for_caller(self, lines: Lines) -> Counter:  # noqa: ARG002 - a command has its own credentials
         return self

@@ -133,9 +133,8 @@ def _secrets(target: Target) -> frozenset[str]:
     lines += [*(target.other_caller or ()), *(target.unauthorized or ())]
     texts = [text for template in target.templates for text in template.texts()]
     if target.counter is not None:
-        url, asked_with = target.counter.asks
-        lines += asked_with
-        texts.append(url)
+        lines += target.counter.asks[1]
+        texts += target.counter.texts()
     intent = new_intent(target.key)
     found: set[str] = set()
     for name, value in lines:

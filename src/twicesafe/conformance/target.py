@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from twicesafe.conformance.effects import Counter
 from twicesafe.conformance.errors import CannotCheckError
 from twicesafe.conformance.findings import Lines, Request
-from twicesafe.conformance.templates import KEY, UNIQUE, Intent, fill
+from twicesafe.conformance.templates import KEY, Intent, fill, names_unique
 
 CREDENTIALS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key", "api-key", "apikey"})
 """Header names whose values are nobody else's business."""
@@ -66,7 +66,7 @@ class Template:
     @property
     def names_unique(self) -> bool:
         """Whether anything in it differs from one intent to the next, the key apart."""
-        return any(UNIQUE.search(text) for text in self.texts())
+        return names_unique(self.texts())
 
     def at(self, origin: str, server: str) -> Template:
         """The same on another server, where it is on this one."""

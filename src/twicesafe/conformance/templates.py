@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -60,6 +60,11 @@ def fill(template: str, intent: Intent) -> str:
         raise CannotCheckError(f"{found.group()} is no template; there are unique, number, uuid, key and env:NAME")
 
     return _PLACE.sub(put, template)
+
+
+def names_unique(templates: Iterable[str]) -> bool:
+    """Whether anything in them differs from one intent to the next, the key apart."""
+    return any(UNIQUE.search(template) for template in templates)
 
 
 def from_environment(template: str) -> list[str]:
