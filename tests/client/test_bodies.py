@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import niquests
 import pytest
+import requests
 
 from tests.client.bindings import QUICK, Binding, Hours
 from tests.client.scripted import answer, reset_before_reading, serving
 from twicesafe.client import BodyNotRepeatableError
+from twicesafe.client.requests import RetryAdapter, send
 
 DOWN_THEN_FINE = (answer(503), answer(200))
 KEY = {"Idempotency-Key": "k-1"}
@@ -151,3 +154,22 @@ def test_a_stream_that_went_out_without_a_key_is_not_sent_again(binding: Binding
         )
         assert server.hits == []
     assert len(result.report.attempts) == 1 and isinstance(result.error, binding.library.TransportError)
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+@pytest.mark.parametrize("library", [requests, niquests], ids=lambda library: library.__name__)
+def test_authentication_that_asks_again_winds_nothing_back(library: Any, adapted: bool) -> None:
+    """I8, K: digest authentication has noted where a file stood; what is in memory by then is sent again as it is."""
+    challenge = answer(401, 'WWW-Authenticate: Digest realm="shop", nonce="n", qop="auth", algorithm=MD5')
+    with serving(challenge, answer(200)) as server, library.Session() as session:
+        session.trust_env = False
+        session.mount("http://", RetryAdapter(library.adapters.HTTPAdapter()))
+        asked = library.Request(
+            "PUT", server.origin, data=standing_at_ten(), auth=library.auth.HTTPDigestAuth("a", "b")
+        )
+        if adapted:
+            status = session.send(session.prepare_request(asked)).status_code
+        else:
+            status = send(session, asked, policy=QUICK).raise_for_outcome().status_code
+        assert [hit.body for hit in server.hits] == [b"what is left"] * 2
+    assert status == 200

@@ -244,7 +244,7 @@ async def read_ahead(response: Any, library: Library) -> bytes:
     stream = library.StreamReader(
         library.base_protocol.BaseProtocol(response._loop),  # noqa: SLF001 - a response has no other way to name it
         max(_BUFFER, len(body)),
-        loop=response._loop,  # noqa: SLF001
+        loop=response._loop,  # noqa: SLF001 - as above
     )
     stream.feed_data(body)
     stream.feed_eof()

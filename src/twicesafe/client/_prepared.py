@@ -154,11 +154,19 @@ def freeze(request: Any, limit: int) -> None:
             if start is not None:
                 body.seek(start)
             raise body_too_large(limit)
-    request.body = b"".join(pieces)
+    request.body = _Frozen(b"".join(pieces))
     # Otherwise a redirect would wind it back, as if it were the file.
     request._body_position = None  # noqa: SLF001 - there is no other way to say it
     if "Content-Length" in headers:
         headers["Content-Length"] = str(size)
+
+
+class _Frozen(bytes):
+    """What was a file. Who noted where that stood, as digest authentication does, winds it back to send it again."""
+
+    def seek(self, *_: int) -> int:
+        """It is sent from its beginning, whenever it is."""
+        return 0
 
 
 def _read(file: Any) -> Iterator[Any]:

@@ -82,7 +82,7 @@ class AsyncWire(Wire):
 
     _blocks = False
 
-    async def __call__(self, event: str, info: Mapping[str, Any]) -> None:  # type: ignore[override]
+    async def __call__(self, event: str, info: Mapping[str, Any]) -> None:  # type: ignore[override]  # it is awaited
         if self._proved is not _YES:
             self._hear(event, info)
         if self._also is not None:

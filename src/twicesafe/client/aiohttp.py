@@ -242,7 +242,7 @@ class _Call:
         except _Stays:
             *before, response = self._hops
             # aiohttp has given it up by now, and its body is here.
-            response._history, response._released = tuple(before), False  # noqa: SLF001
+            response._history, response._released = tuple(before), False  # noqa: SLF001 - nobody else puts them there
             return response
 
     async def _send(self, request: Any, handler: Handler) -> Any:

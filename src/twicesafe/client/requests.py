@@ -251,7 +251,7 @@ class RetryAdapter(_Adapter):  # type: ignore[misc]  # it is Any on purpose
         self._ambient = ambient
         self._watch = watch
 
-    def send(self, request: Any, stream: bool = False, timeout: Any = None, **rest: Any) -> Any:  # noqa: FBT001, FBT002
+    def send(self, request: Any, stream: bool = False, timeout: Any = None, **rest: Any) -> Any:  # noqa: FBT001, FBT002 - as sessions call it
         """The response of the last attempt."""
         ambient, library = self._ambient, self._library
         underway = Sending(request, library, self._policy, self._budgets, ambient, said=self._contract)

@@ -191,9 +191,9 @@ def at(document: Any, pointer: str) -> Any:
     return document
 
 
-def _number(found: object, where: str) -> int:
+def _number(found: Any, where: str) -> int:
     try:
-        return int(found)  # type: ignore[call-overload, no-any-return]
+        return int(found)
     except (TypeError, ValueError, OverflowError):
         raise CannotCheckError(f"effects cannot be counted: there is no number {where}") from None
 
