@@ -108,6 +108,13 @@ def test_no_message_shows_a_value(doubtful: bool) -> None:
         ("rediss://h?ssl_password=s3cret&client_name=a", "rediss://h?ssl_password=***&client_name=a"),
         ("host=h user=u password=s3cret dbname=d", "host=h user=u password=*** dbname=d"),
         ("host=h password='s3 cret' dbname=d", "host=h password=*** dbname=d"),
+        ("host=h password='s3 cret", "host=h password=***"),
+        (r"host=h password=s3\ cret dbname=d", "host=h password=*** dbname=d"),
+        ("host=h password=s3&cre't dbname=d", "host=h password=*** dbname=d"),
+        ("host=h password=s3://cret dbname=d", "host=h password=*** dbname=d"),
+        ("postgresql://app:s3@cret@host/db", "postgresql://app:***@host/db"),
+        ("mysql://app:s3/cr?e#t@host/db", "mysql://app:***@host/db"),
+        ("postgresql://[::1]:5432/db", "postgresql://[::1]:5432/db"),
     ],
 )
 def test_no_message_shows_a_password(dsn: str, shown: str) -> None:

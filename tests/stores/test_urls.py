@@ -58,7 +58,8 @@ def test_a_path_is_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.Monk
         "mysql://host/records", "mysql://user:secret?@host/records",
         "POSTGRESQL://user:secret@host/records", "dynamodb://eu-central-1", "dynamodb:///records",
         "dynamodb://id:secret@eu-central-1/records", "dynamodb://eu-central-1/records?endpint=http://127.0.0.1:1",
-        "dynamodb://eu-central-1/records/more", "dynamodb://[secret/records",
+        "dynamodb://eu-central-1/records/more", "dynamodb://[secret/records", "dynamodb://id:secret\u2100@eu/records",
+        "redis://user:secret\u2100@host", "redis://user:1?secret=1@host", "mysql://user:secret\u2100@host/records",
     ],
 )  # fmt: skip
 def test_any_other_address_is_refused_without_being_repeated(url: str) -> None:

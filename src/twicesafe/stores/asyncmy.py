@@ -17,6 +17,7 @@ import asyncmy
 from asyncmy.cursors import Cursor
 from asyncmy.errors import MySQLError
 
+from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.connecting import (
     DEFAULT_POOL_SIZE,
     DEFAULT_TIMEOUT,
@@ -110,6 +111,7 @@ class AsyncmyConnections:
         self._timeout = timeout
         self._deadlines = Deadlines(timeout)
         self._opening = asyncio.Lock()
+        self._closing = False
         self._turns = asyncio.Semaphore(pool_size if isinstance(database, str) else database.maxsize)
         """First come, first served. asyncmy's own pool lets whoever gives back and takes again go first, for ever."""
         self._known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
@@ -123,6 +125,8 @@ class AsyncmyConnections:
         try:
             with self._deadlines.wait():
                 turn = await self._turns.acquire()
+                if self._closing:
+                    raise StoreUnavailableError(f"the store on {self._url} is being closed")
                 pool = self._pool or await self._open()
                 connection = await pool.acquire()
                 known = self._known.get(connection)
@@ -182,9 +186,10 @@ class AsyncmyConnections:
             self._put(connection)
 
     def _put(self, connection: Any) -> None:
-        assert self._pool is not None
         self._taken.pop(connection, None)
-        self._pool.release(connection)
+        if self._pool is not None:
+            self._pool.release(connection)
+        # else it came back too late, and was hung up with its pool.
         self._turns.release()
 
     def attune(self, connection: Any, *, in_transaction: bool) -> tuple[Statement, ...]:
@@ -256,7 +261,15 @@ class AsyncmyConnections:
         """See AsyncConnections.aclose."""
         if self._releases:
             await asyncio.wait(self._releases)
-        if self._settings is not None and self._pool is not None:
-            pool, self._pool = self._pool, None
+        pool = self._pool
+        if self._settings is not None and pool is not None:
+            self._closing = True
             pool.close()
-            await pool.wait_closed()
+            try:
+                # It waits until every connection has come back, and says goodbye on it.
+                async with asyncio.timeout(self._timeout):
+                    await pool.wait_closed()
+            except TimeoutError:
+                pool.terminate()
+            finally:
+                self._pool, self._closing = None, False

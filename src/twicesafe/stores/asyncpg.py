@@ -126,9 +126,10 @@ class AsyncpgConnections:
     async def release(self, connection: Any) -> None:
         """See AsyncConnections.release. asyncpg shields what it does here."""
         pool = self._pool
-        assert pool is not None
         self._lent -= 1
-        await pool.release(connection)
+        if pool is not None:
+            await pool.release(connection)
+        # else it came back too late, and was hung up with its pool.
 
     async def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
         """See AsyncConnections.send. The simple protocol takes several statements, but neither parameters nor rows."""
@@ -217,12 +218,16 @@ class AsyncpgConnections:
         """See AsyncConnections.aclose."""
         if self._watch is not None:
             self._watch.cancel()
-        if self._dsn is not None and self._pool is not None:
-            pool, self._pool = self._pool, None
-            with suppress(TimeoutError):
-                # It says goodbye on every connection and waits for an answer. Cancelled, it hangs up instead.
-                async with asyncio.timeout(self._timeout):
-                    await pool.close()
+        pool = self._pool
+        if self._dsn is not None and pool is not None:
+            try:
+                with suppress(TimeoutError):
+                    # It waits until every connection has come back, says goodbye on it and waits for an answer.
+                    # Cancelled, it hangs up instead.
+                    async with asyncio.timeout(self._timeout):
+                        await pool.close()
+            finally:
+                self._pool = None
 
 
 class AsyncpgLine:

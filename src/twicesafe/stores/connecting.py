@@ -14,14 +14,17 @@ DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
 DEFAULT_POOL_SIZE: Final = 10
 """What asyncpg's and most other pools begin with. A server has some 100 connections for all processes together."""
 
-_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):[^@/]*@")
+_SCHEME = re.compile(r"\s*[A-Za-z][\w+.-]*://")
+_PASSWORD = re.compile(r"(?<=://)([^:@/?#]*):.*@", re.DOTALL)
+"""Up to the last @ that there is: a password whose own @, / or ? are not written %40, %2F and %3F must not show either.
+Where one stands behind the host, in an option, more is hidden than has to be."""
 _SECRETS = re.compile(r"([?&]\w*password=)[^&]*")
-_WORDS = re.compile(r"(\b(?:password|sslpassword)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'&]+)")
+_WORDS = re.compile(r"(\b(?:password|sslpassword)\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|(?:[^\s\\]|\\.)+)", re.DOTALL)
 
 
 def without_password(dsn: str) -> str:
-    """A DSN as messages may show it."""
-    if "://" in dsn:
+    """A DSN as messages may show it: a URL, or libpq's words."""
+    if _SCHEME.match(dsn) is not None:
         return _SECRETS.sub(r"\1***", _PASSWORD.sub(r"\1:***@", dsn))
     return _WORDS.sub(r"\1***", dsn)
 

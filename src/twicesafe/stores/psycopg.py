@@ -173,12 +173,15 @@ class PsycopgConnections(_Psycopg):
     def release(self, connection: Any) -> None:
         """See Connections.release."""
         pool = self._pool
-        assert pool is not None
         if connection in self._changed:
             self._changed.discard(connection)
             if _idle(connection):
                 connection.autocommit = False
-        pool.putconn(connection)
+        if pool is None:
+            # The store was closed meanwhile, and its pool with it.
+            connection.close()
+        else:
+            pool.putconn(connection)
 
     def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
         """See Connections.send. Whatever row factory the connection has, the store reads tuples."""
@@ -261,12 +264,15 @@ class AsyncPsycopgConnections(_Psycopg):
 
     async def _put(self, connection: Any) -> None:
         pool = self._pool
-        assert pool is not None
         if connection in self._changed:
             self._changed.discard(connection)
             if _idle(connection):
                 await connection.set_autocommit(False)
-        await pool.putconn(connection)
+        if pool is None:
+            # See PsycopgConnections.
+            await connection.close()
+        else:
+            await pool.putconn(connection)
 
     async def send(self, connection: Any, before: tuple[Statement, ...], statement: Statement) -> Rows:
         """See AsyncConnections.send. Whatever row factory the connection has, the store reads tuples."""

@@ -92,8 +92,9 @@ def address_of(url: str) -> Address:
     """ConfigurationError for one that is none. No message repeats a password."""
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigurationError(f"a Redis store's address has one of the forms {_FORMS}: {error}") from None
+    except ValueError:
+        # What it says may be part of a password.
+        raise ConfigurationError(f"a Redis store's address has one of the forms {_FORMS}") from None
     scheme, _, way = parts.scheme.partition("+")
     kind = {"": Kind.SINGLE, "sentinel": Kind.SENTINEL, "cluster": Kind.CLUSTER}.get(way)
     if scheme not in ("redis", "rediss") or kind is None:
@@ -139,9 +140,9 @@ def _options(query: str, tls: bool, kind: Kind) -> tuple[dict[str, Any], dict[st
     given = dict(parse_qsl(query, keep_blank_values=True))
     known = _OPTIONS | (_SENTINEL_OPTIONS if kind is Kind.SENTINEL else frozenset())
     for name in given:
-        if "@" in name:
-            raise ConfigurationError("in the password of a Redis store's address a question mark is written %3F")
         if name not in known and not (tls and name.startswith(_TLS)):
+            if "@" in query:
+                raise ConfigurationError("in the password of a Redis store's address a question mark is written %3F")
             raise ConfigurationError(
                 f"a Redis store's address takes no option {name!r}: there are {', '.join(sorted(known))}, with "
                 "rediss:// also redis-py's ssl_..."

@@ -151,8 +151,9 @@ def dynamodb_table(url: str) -> tuple[str, dict[str, Any]]:
     """The table in a DynamoDB store's address, and where it is."""
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigurationError(f"a DynamoDB store's address is dynamodb://region/table: {error}") from None
+    except ValueError:
+        # What it says may be part of a secret that somebody took for its place.
+        raise ConfigurationError("a DynamoDB store's address is dynamodb://region/table") from None
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     endpoint = query.pop("endpoint", None)
     table = parts.path.removeprefix("/")
