@@ -56,7 +56,7 @@ export class Intent {
     const lines = new Headers(headers);
     const kind = json !== undefined ? "application/json" : form !== undefined ? FORM : null;
     if (kind !== null && !lines.has("content-type")) lines.set("content-type", kind);
-    if (json !== undefined) body = JSON.stringify(json);
+    if (json !== undefined) body = jsonOf(json);
     if (form !== undefined) body = new URLSearchParams(form).toString();
     return new Intent({ method, url, headers: Object.fromEntries(lines), body: bytesOf(body), key, contract });
   }
@@ -93,6 +93,13 @@ export class Intent {
     const { method, url, headers, key, contract } = this;
     return { method, url, headers, body: text(this.#body), key, contract };
   }
+}
+
+function jsonOf(json) {
+  const text = JSON.stringify(json);
+  // Of a function, say: it would go out as nothing, and be called JSON.
+  if (text === undefined) throw new TypeError(`JSON has no ${typeof json}`);
+  return text;
 }
 
 function bytesOf(body) {

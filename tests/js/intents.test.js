@@ -92,6 +92,7 @@ test("R33: a body brings its media type, unless the caller says another; two bod
   assert.equal(new TextDecoder().decode(form.body), "a=1+2&a=%C3%BC");
   assert.throws(() => Intent.create("POST", URL_, { json: 1, body: "x" }), /one body/);
   assert.throws(() => Intent.create("POST", URL_, { body: new Blob(["x"]) }), /Intent.from/);
+  assert.throws(() => Intent.create("POST", URL_, { json: () => 1 }), /JSON has no function/);
 });
 
 test("R36: the contract follows from the method, and can be said", () => {
