@@ -101,6 +101,13 @@ def test_a_secret_comes_from_the_environment(monkeypatch) -> None:
         (f'[request]\nurl = "{URL}"\n[effects]\npointer = "/n"', "effects"),
         (f'[request]\nurl = "{URL}"\n[key]\nrequired = "yes"', "key.required"),
         (f'[request]\nurl = "{URL}"\n[expire]\nseconds = "soon"', "expire.seconds"),
+        (f'[request]\nurl = "{URL}"\n[expire]\nseconds = nan', "expire.seconds"),
+        (f'[request]\nurl = "{URL}"\n[expire]\nseconds = inf', "expire.seconds"),
+        (f'[request]\nurl = "{URL}"\njson = {{ at = 2026-12-01 }}', "request.json"),
+        (f'[request]\nurl = "{URL}"\njson = {{ amount = nan }}', "request.json"),
+        (f'[request]\nurl = "{URL}"\n[effects]\nurl = "{URL}"\npointer = "n"', "no JSON pointer"),
+        (f'secret_headers = "X-Token"\n[request]\nurl = "{URL}"', "secret_headers"),
+        (f'secret_headers = [1]\n[request]\nurl = "{URL}"', "secret_headers"),
         (f'request = 1\nurl = "{URL}"', "url"),
         ('[request]\nurl = "{{uniq}}"', "uniq"),
     ],
@@ -295,11 +302,13 @@ def test_a_document_may_be_yaml_and_elsewhere(tmp_path) -> None:
           /x:
             post:
               operationId: x
-              requestBody: { content: { application/json: { example: { a: 1 } } } }
+              parameters: [{ name: on, in: query, required: true, example: 2026-12-01 }]
+              requestBody: { content: { application/json: { example: { a: 1, due: 2026-12-24 } } } }
     """
     file = written(tmp_path, text, "api.yaml")
     request = from_openapi(file, "x", server="http://127.0.0.1:1").request.fill(INTENT)
-    assert (request.url, json.loads(request.body)) == ("http://127.0.0.1:1/x", {"a": 1})
+    assert request.url == "http://127.0.0.1:1/x?on=2026-12-01"
+    assert json.loads(request.body) == {"a": 1, "due": "2026-12-24"}
     with pytest.raises(CannotCheckError, match="--server"):
         from_openapi(file, "x")
 
@@ -308,6 +317,8 @@ def test_a_document_may_be_yaml_and_elsewhere(tmp_path) -> None:
     ("document", "operation", "said"),
     [
         ({"paths": {}}, "x", "no operation"),
+        ({"paths": ["/x"]}, "x", "not as OpenAPI"),
+        ({"paths": {"/x": {"post": "x"}}}, "x", "not as OpenAPI"),
         ({}, "x", "no OpenAPI"),
         ("{", "x", "neither"),
         (DOCUMENT, "other", "it has order"),

@@ -54,6 +54,10 @@ class HttpCounter:
     occurrences: str = ""
     """A template: each place where it stands in the answer is an effect."""
 
+    def __post_init__(self) -> None:
+        if self.pointer and not self.pointer.startswith("/"):
+            raise CannotCheckError(f"{self.pointer!r} is no JSON pointer: they begin with a slash, as in /orders")
+
     @property
     def asks(self) -> tuple[str, Lines]:
         return self.url, self.lines

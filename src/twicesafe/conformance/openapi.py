@@ -25,6 +25,13 @@ def from_openapi(path: Path, operation: str, *, server: str = "", lines: Lines =
     `server` replaces the document's own; `lines` are added, credentials above all, which no document has.
     """
     document = _read(path)
+    try:
+        return _target(document, operation, server, lines, header)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise CannotCheckError(f"{path} is not as OpenAPI documents are: {type(error).__name__}, {error}") from error
+
+
+def _target(document: Document, operation: str, server: str, lines: Lines, header: str) -> Target:
     method, where, found, shared = _operation(document, operation)
     parameters = [_resolved(document, one) for one in (*shared, *found.get("parameters", ()))]
     url = _url(document, server, where, parameters)
@@ -111,8 +118,8 @@ def _body(document: Document, operation: Document) -> tuple[str, str | None]:
     media = content[kind]
     named = [_resolved(document, one).get("value") for one in media.get("examples", {}).values()]
     if "example" in media or named:
-        return kind, json.dumps(media.get("example", named[0] if named else None), ensure_ascii=False)
-    return kind, json.dumps(_made(document, media.get("schema", {}), 0), ensure_ascii=False)
+        return kind, _json(media.get("example", named[0] if named else None))
+    return kind, _json(_made(document, media.get("schema", {}), 0))
 
 
 def _sample(document: Document, parameter: Document) -> Any:
@@ -203,7 +210,12 @@ def _resolved(document: Document, found: Document) -> Document:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else _json(value).strip('"')
+
+
+def _json(value: object) -> str:
+    # YAML has dates, which JSON writes as text.
+    return json.dumps(value, ensure_ascii=False, default=lambda one: one.isoformat())
 
 
 def _escaped(value: str) -> str:

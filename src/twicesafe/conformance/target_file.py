@@ -61,7 +61,8 @@ def _target(table: Table) -> Target:
     _only(server, {"crash", "restart"}, "server.")
     _only(expire, {"seconds", "command", "request"}, "expire.")
     seconds = expire.get("seconds")
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0):
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (number and 0 <= seconds < float("inf")):
         raise CannotCheckError("expire.seconds has to be a number")
     required = key.get("required")
     if required is not None and not isinstance(required, bool):
@@ -87,7 +88,7 @@ def _target(table: Table) -> Target:
         expire_seconds=seconds,
         expire_command=_text(expire, "command", "expire."),
         expire_request=_template(_table(expire, "request"), None, "expire.request.") if "request" in expire else None,
-        secret_headers=CREDENTIALS | {str(name).lower() for name in table.get("secret_headers", ())},
+        secret_headers=CREDENTIALS | _names(table, "secret_headers"),
     )
 
 
@@ -101,7 +102,10 @@ def _template(table: Table, origin: Template | None, where: str) -> Template:
     if "json" in table:
         if body is not None:
             raise CannotCheckError(f"{where}body and {where}json are two bodies")
-        body = json.dumps(table["json"], ensure_ascii=False)
+        try:
+            body = json.dumps(table["json"], ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError):
+            raise CannotCheckError(f"{where}json has what JSON cannot say: write a date as a text") from None
         if origin is None and not any(name.lower() == "content-type" for name, _ in lines):
             lines = (("Content-Type", "application/json"), *lines)
     if origin is None:
@@ -154,6 +158,14 @@ def _table(table: Table, name: str) -> Table:
     if not isinstance(found, dict):
         raise CannotCheckError(f"{name} has to be a table")
     return found
+
+
+def _names(table: Table, name: str) -> frozenset[str]:
+    """In lower case. A text would be taken for its letters, and nothing of that name would be masked."""
+    found = table.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise CannotCheckError(f"{name} has to be a list of texts")
+    return frozenset(one.lower() for one in found)
 
 
 def _text(table: Table, name: str, where: str = "") -> str | None:
