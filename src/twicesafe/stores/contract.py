@@ -140,6 +140,8 @@ class SettlesStale(Protocol):
         A claim whose lease is over ends as `lifecycle.abandoned` says: made unknown, completed without a body (its key
         remembered anew for as long as its first claim wanted), or forgotten. It is ended as it was seen, or not at
         all, so an owner or a rival who is quicker loses nothing. Never blocks a claim.
+
+        StoreError where a record cannot be read; the next call goes on behind it.
         """
 
 
@@ -191,7 +193,10 @@ class Resumes(Protocol):
         """
 
     def outstanding(self, after: object = None, look_at: int = 5_000) -> Outstanding:
-        """Look at about `look_at` records, on from `after`: unknown outcomes, and stale claims that can be resumed."""
+        """Look at about `look_at` records, on from `after`: unknown outcomes, and stale claims that can be resumed.
+
+        A record that cannot be read is none of them.
+        """
 
 
 class AuditEntry(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Final
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, abandoned, decide
 from twicesafe.core.record import Effects, Instant, Micros, Ownership, Record, StoredResponse
-from twicesafe.errors import StoreUnavailableError
+from twicesafe.errors import StoreError, StoreUnavailableError
 from twicesafe.stores.contract import Swept
 from twicesafe.stores.dynamodb_clock import Clock, Window
 from twicesafe.stores.dynamodb_items import (
@@ -353,14 +353,23 @@ class DynamodbSteps:
     def settle_stale(self, look_at: int) -> Steps[Swept]:
         """See SettlesStale.settle_stale."""
         settled, looked = 0, 0
+        damage: StoreError | None = None
         while looked < look_at:
             window = yield from self.window()
             values = {":claimed": CLAIMED, ":now": number(window.earliest)}
             stale = "#state = :claimed AND #lease_until <= :now"
             page = yield self.requests.scan(self._swept_to, min(_PAGE, look_at - looked), stale, values)
             for item in page.response.get("Items", ()):
-                settled += yield from self._end_stale(to_record(item), window)
+                try:
+                    record = to_record(item)
+                except StoreError as error:
+                    damage = error
+                else:
+                    settled += yield from self._end_stale(record, window)
             self._swept_to = page.response.get("LastEvaluatedKey") or None
+            if damage is not None:
+                # The others are ended, and the next call goes on behind it.
+                raise damage
             if self._swept_to is None:
                 return Swept(settled, more=False)
             looked += max(1, page.response.get("ScannedCount", 1))

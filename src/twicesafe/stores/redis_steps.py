@@ -14,7 +14,7 @@ from typing import Final
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, abandoned, decide
 from twicesafe.core.record import Instant, Micros, Ownership, Record, RecordState, StoredResponse
-from twicesafe.errors import LeaseLostError, SchemaError, StoreUnavailableError
+from twicesafe.errors import LeaseLostError, SchemaError, StoreError, StoreUnavailableError
 from twicesafe.stores import redis_scripts as scripts
 from twicesafe.stores.contract import Swept
 from twicesafe.stores.redis_rows import (
@@ -206,7 +206,8 @@ class RedisSteps:
     def settle_stale(self, look_at: int, before: Callable[[Record], Asking[None]] | None = None) -> Asking[Swept]:
         """See SettlesStale.settle_stale. `before` comes before a claim is made unknown or completed."""
         looked_at = settled = 0
-        while looked_at < look_at:
+        damage: StoreError | None = None
+        while looked_at < look_at and damage is None:
             nodes = yield Primaries()
             place, cursor = self._swept
             if place >= len(nodes):
@@ -224,11 +225,19 @@ class RedisSteps:
             looked_at += min(look_at, SCANNED)
             for name in names:
                 if len(name) == len(self.name(bytes(DIGEST))):
-                    settled += yield from self._end_stale(name, before)
+                    ended = yield from self._end_stale(name, before)
+                    if isinstance(ended, StoreError):
+                        damage = ended
+                    else:
+                        settled += ended
             self._swept = (place + 1, b"0") if cursor == b"0" else (place, cursor)
+        if damage is not None:
+            # The others are ended, and the next call goes on behind it.
+            raise damage
         return Swept(settled, more=True)
 
-    def _end_stale(self, name: bytes, before: Callable[[Record], Asking[None]] | None) -> Asking[int]:
+    def _end_stale(self, name: bytes, before: Callable[[Record], Asking[None]] | None) -> Asking[int | StoreError]:
+        """How many were ended; or what is wrong with a record that cannot be read."""
         try:
             digest = bytes.fromhex(name[len(self._prefix) + 1 : -1].decode("ascii"))
         except ValueError:
@@ -237,7 +246,10 @@ class RedisSteps:
         found = yield self._ask(scripts.STALE, digest, writes=False)
         if found is None:
             return 0
-        kept = unpack(digest, found[1], found[0])
+        try:
+            kept = unpack(digest, found[1], found[0])
+        except StoreError as error:
+            return error
         record = kept.record
         verdict = abandoned(record, found[0])
         if before is not None and verdict in (Verdict.HOLD, Verdict.SETTLE):

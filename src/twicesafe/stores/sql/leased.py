@@ -5,13 +5,14 @@ The generators hold no decision of their own: lifecycle.decide() judges, this fi
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
 from twicesafe.core.lifecycle import Verdict, abandoned, decide
 from twicesafe.core.record import Instant, Micros, Ownership, Record, RecordState, StoredResponse
 from twicesafe.core.turns import goes_on_at_once
-from twicesafe.errors import LeaseLostError, StoreUnavailableError
+from twicesafe.errors import LeaseLostError, StoreError, StoreUnavailableError
 from twicesafe.stores.contract import AuditEntry, Outstanding, Swept
 from twicesafe.stores.sql.advisory import lock_keys
 from twicesafe.stores.sql.rows import WIDTH, check_lasting, of_claim, of_response, of_seen, to_record
@@ -38,8 +39,8 @@ class SqlSteps:
         self._bodies_left = False
         """Whether purging goes on with bodies. Looking for ended keys passes every ended body that is still there, and
         looking for bodies every ended key, so of many each is looked for alone until there are few."""
-        self._swept = 0
-        """How far the sweep for stale claims has come, in rows or pages of the table."""
+        self._swept = self.FROM_THE_START
+        """How far the sweep for stale claims has come: a place in the table, as `sweep_to` tells it."""
 
     # --- claiming -----------------------------------------------------------------------------------------------------
 
@@ -219,11 +220,15 @@ class SqlSteps:
         """See SettlesStale.settle_stale."""
         after, most = self._swept, max(1, look_at // LOOKED_AT_FOR_ONE)
         place, last = (yield self._sql("sweep_to", after=after, look_at=look_at))[0]
-        settled = 0
+        settled, damage = 0, None
         rows = () if place is None else (yield self._sql("stale", after=after, place=place, most=most))
         for row in rows:
-            record, now = to_record(row), row[WIDTH]
-            verdict = None if record is None else abandoned(record, now)
+            try:
+                record = to_record(row)
+            except StoreError as error:
+                damage = error
+                continue
+            verdict = None if record is None else abandoned(record, row[WIDTH])
             if record is None or verdict is None:
                 continue
             seen = of_seen(record)
@@ -231,10 +236,13 @@ class SqlSteps:
             key_us = max(1, record.key_until - record.created_at)
             ended = yield self._sql(self._ABANDONED[verdict], digest=record.digest, key_us=key_us, **seen)
             settled += len(ended)
-        if len(rows) == most:
+        if len(rows) == most and settled:
             # There may be more of them here: a server full of claims went down.
             return Swept(settled, True)
-        self._swept = 0 if last else place
+        self._swept = self.FROM_THE_START if last else place
+        if damage is not None:
+            # The others are ended, and the next call goes on behind it.
+            raise damage
         return Swept(settled, not last)
 
     def reopen(self, own: Ownership, seen: str | None, point: str | None, data: bytes | None) -> Steps[bool]:
@@ -270,8 +278,12 @@ class SqlSteps:
         place, last = (yield self._sql("sweep_to", after=after, look_at=look_at))[0]
         rows = () if place is None else (yield self._sql("outstanding", after=after, place=place))
         now = rows[0][WIDTH] if rows else 0
-        records = [record for record in map(to_record, rows) if record is not None]
-        return Outstanding(tuple(records), now, None if last or place is None else place)
+        records = []
+        for row in rows:
+            # What cannot be read hides no other; whoever asks for its key is told.
+            with suppress(StoreError):
+                records.append(to_record(row))
+        return Outstanding(tuple(filter(None, records)), now, None if last or place is None else place)
 
     _ABANDONED: Final = {
         Verdict.HOLD: "hold_stale",

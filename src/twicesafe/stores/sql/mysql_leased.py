@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final, TypeVar, cast
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
-from twicesafe.core.lifecycle import Verdict, abandoned
 from twicesafe.core.record import Ownership, RecordState
 from twicesafe.errors import StoreUnavailableError
-from twicesafe.stores.contract import Swept
-from twicesafe.stores.sql.leased import LOOKED_AT_FOR_ONE, SqlSteps
-from twicesafe.stores.sql.rows import COLUMNS, WIDTH, of_seen, to_record
+from twicesafe.stores.sql.leased import SqlSteps
+from twicesafe.stores.sql.rows import COLUMNS, WIDTH, to_record
 from twicesafe.stores.sql.statements import Queries
 from twicesafe.stores.steps import Batch, Rows, Statement, Steps
 
@@ -31,10 +29,8 @@ class MysqlSteps(SqlSteps):
         super().__init__(sql)
         self._looks_first = True  # having tried
         self._patience = patience
-        self._after = b""
-        """How far the sweep for stale claims has come."""
 
-    FROM_THE_START = b""
+    FROM_THE_START: object = b""
 
     def claim(self, claim: Claim) -> Steps[Claimed | Existing]:
         """See Session.claim."""
@@ -82,29 +78,8 @@ class MysqlSteps(SqlSteps):
             )
         return Found(to_record(row), row[WIDTH])
 
-    def settle_stale(self, look_at: int) -> Steps[Swept]:
-        """See SettlesStale.settle_stale."""
-        after, most = self._after, max(1, look_at // LOOKED_AT_FOR_ONE)
-        place, last = (yield self._sql("sweep_to", after=after, look_at=look_at))[0]
-        settled = 0
-        rows = () if place is None else (yield self._sql("stale", after=after, place=place, most=most))
-        for row in rows:
-            record = to_record(row)
-            assert record is not None
-            verdict = abandoned(record, row[WIDTH])
-            if verdict is not None:
-                key_us = max(1, record.key_until - record.created_at)
-                ended = yield self._sql(_ABANDONED[verdict], digest=record.digest, key_us=key_us, **of_seen(record))
-                settled += len(ended)
-        if len(rows) == most:
-            return Swept(settled, True)
-        self._after = b"" if last else place
-        return Swept(settled, not last)
-
 
 MINE: Final = "mine"
-
-_ABANDONED: Final = {Verdict.HOLD: "hold_stale", Verdict.SETTLE: "settle_answered", Verdict.FREE: "forget_stale"}
 
 
 def lock(sql: Queries, digest: bytes, patience: int) -> Statement:
