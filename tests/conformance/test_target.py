@@ -302,12 +302,12 @@ def test_a_document_may_be_yaml_and_elsewhere(tmp_path) -> None:
           /x:
             post:
               operationId: x
-              parameters: [{ name: on, in: query, required: true, example: 2026-12-01 }]
+              parameters: [{ name: day, in: query, required: true, example: 2026-12-01 }]
               requestBody: { content: { application/json: { example: { a: 1, due: 2026-12-24 } } } }
     """
     file = written(tmp_path, text, "api.yaml")
     request = from_openapi(file, "x", server="http://127.0.0.1:1").request.fill(INTENT)
-    assert request.url == "http://127.0.0.1:1/x?on=2026-12-01"
+    assert request.url == "http://127.0.0.1:1/x?day=2026-12-01"
     assert json.loads(request.body) == {"a": 1, "due": "2026-12-24"}
     with pytest.raises(CannotCheckError, match="--server"):
         from_openapi(file, "x")
