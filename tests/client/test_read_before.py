@@ -7,16 +7,18 @@ import gzip
 import json
 from typing import Any
 
+import httpx
+import httpx2
 import pytest
 
-from tests.client.bindings import HTTPX, NO_TLS, QUICK, Binding, Hours
+from tests.client.bindings import NO_TLS, QUICK, Binding, Hours
 from tests.client.scripted import Act, answer, serving
 from twicesafe.client import Intent, Succeeded, Unknown, report_of
 from twicesafe.client.httpx import AsyncRetryTransport, RetryTransport
 
 REUSED = {"type": "urn:twicesafe:problem:key-reused", "status": 422}
 PACKED = gzip.compress(json.dumps(REUSED).encode())
-LIBRARIES = pytest.mark.parametrize("library", {binding.library for binding in HTTPX}, ids=lambda one: one.__name__)
+LIBRARIES = pytest.mark.parametrize("library", [httpx2, httpx], ids=lambda library: library.__name__)
 
 
 def reused(*, packed: bool) -> Act:
