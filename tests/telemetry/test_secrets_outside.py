@@ -21,6 +21,7 @@ from tests.cli.running import twicesafe_within
 from tests.client.scripted import answer, reset_after_commit, serving
 from tests.client.ways import NO_TLS, QUICK, Hours
 from tests.gateway.scripted import Service
+from tests.planted import told
 from tests.shells.probe import Probe, post
 from tests.telemetry.searched import BODY, KEY, PASSWORD, Caused, Searched, planted
 from twicesafe import PUBLIC, Policy
@@ -186,3 +187,4 @@ def test_the_search_would_find_it(searched: Searched) -> None:
         logging.getLogger("twicesafe").exception("wrong")
         assert len(searched.leaks) > before
     searched.leaks.clear()
+    assert "the log" in told()

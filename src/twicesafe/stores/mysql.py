@@ -212,6 +212,9 @@ that would have to run again, so its caller is told."""
 _DUPLICATE: Final = 1062
 _NO_SAVEPOINT: Final = 1305
 _TOO_LARGE: Final = 1153
+_WITH_VALUES: Final = frozenset({1062, 1064, 1292, 1366, 1411, 1586, 1644})
+"""A row that is there already, a text that cannot be parsed, values that are none of their type, and what a trigger
+signals: each is told with what was given."""
 _NO_TABLES: Final = frozenset({1146, 1049})
 _OTHER_TABLES: Final = frozenset({1054})
 _LOST: Final = frozenset({1053, 1079, 1152, 1158, 1159, 1160, 1161, 1180, 1317, 1927, 3169, 4031})
@@ -259,6 +262,8 @@ def store_error(failure: Failure, reply: Reply, url: str, *, in_transaction: boo
         )
     if code == _TOO_LARGE:
         return too_large()
+    if code in _WITH_VALUES:
+        message = "its words may hold values; the cause of this error has them"
     return StoreUnavailableError(f"MySQL refused, and changed nothing ({code}): {message}")
 
 

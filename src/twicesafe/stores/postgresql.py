@@ -44,6 +44,8 @@ _CONNECTION_LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
 _NO_TABLES: Final = frozenset({"42P01", "3F000"})
 _CONSTRAINTS: Final = ("23", "P0")
 """Integrity constraints, and what constraint triggers raise; at a COMMIT, deferred ones of the application's own."""
+_WITH_VALUES: Final = ("22", "P0")
+"""What cannot be a value of its type, and what triggers raise: their first line may hold values, too."""
 _OTHER_TABLES: Final = frozenset({"42703"})
 _OTHER_SESSION: Final = frozenset({"26000", "42P05"})
 """A prepared statement is not there, or is there already: somebody else had this session in between."""
@@ -126,11 +128,17 @@ def store_error(failure: Failure, url: str, *, doubtful: bool) -> StoreError:
             f"({sqlstate}), and nothing was changed: pass prepared=False to the store, or, where the pool is your own, "
             "statement_cache_size=0 (asyncpg) or prepare_threshold=None (psycopg) to it"
         )
-    # Below the first line stand DETAIL and CONTEXT, with the values of rows.
-    message = message.partition("\n")[0]
+    message = without_values(sqlstate, message)
     if doubtful and sqlstate.startswith(_CONSTRAINTS):
         return CommitRefusedError(f"PostgreSQL refused the commit and rolled it back ({sqlstate}): {message}")
     return StoreUnavailableError(f"PostgreSQL refused, and changed nothing ({sqlstate}): {message}")
+
+
+def without_values(sqlstate: str, message: str) -> str:
+    """As much of what the server said as may be logged: below its first line stand DETAIL and CONTEXT, with rows."""
+    if sqlstate.startswith(_WITH_VALUES):
+        return "its words may hold values; the cause of this error has them"
+    return message.partition("\n")[0]
 
 
 UNREADABLE: Final = (

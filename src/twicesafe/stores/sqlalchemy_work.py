@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
 
 from twicesafe.errors import CommitRefusedError, StoreError
+from twicesafe.stores.postgresql import without_values
 from twicesafe.stores.steps import Rows, Statement
 
 COMMITTED: Final = (
@@ -374,5 +375,6 @@ def origin(error: BaseException) -> BaseException:
 
 
 def brief(error: BaseException) -> str:
-    """Its first line: below stand the values of rows."""
-    return str(origin(error)).partition("\n")[0]
+    """As much of what the driver says as may be logged."""
+    said = origin(error)
+    return without_values(getattr(said, "sqlstate", None) or "", str(said))
