@@ -170,3 +170,34 @@ def test_a_redirect_goes_by_the_proxy_of_its_own_address(library: Any, monkeypat
         assert [(hit.method, hit.target) for hit in proxy.hits] == [("GET", "http://shop.test/done")]
         assert [hit.target for hit in server.hits] == ["/"]
     assert isinstance(outcome, Succeeded)
+
+
+NOWHERE = ["http://[::1", "javascript:alert(1)", "mailto:ada@shop.test", "http://shop.test:99999/", "http://ü..ü/"]
+
+
+@pytest.mark.parametrize("location", NOWHERE)
+def test_a_redirect_to_no_address_is_an_answer(typed: Binding, location: str) -> None:
+    """R35, I8: what a server says of the effect is not lost because of where it leads: it is an outcome, no exception.
+
+    httpx says nothing of a response whose address it cannot read: it is asked for again, under the same key.
+    """
+    with serving(*[redirect(303, location)] * 4) as server:
+        intent = Intent.new("POST", server.origin, json=1)
+        result = typed.perform(lambda client: intent, Hours(), QUICK, follow_redirects=True)
+        assert {(hit.method, hit.key, hit.body) for hit in server.hits} == {("POST", intent.key, b"1")}
+        server.unplayed.clear()
+    if not typed.name.startswith(("httpx-", "httpx2-")) and location != NOWHERE[-1]:
+        assert len(server.hits) == 1
+        assert isinstance(result.outcome, Succeeded) and result.response.status_code == 303
+    assert result.outcome is not None
+
+
+def test_an_answer_with_a_line_that_is_none_is_asked_for_again(typed: Binding) -> None:
+    """R35, I8: a header that breaks the library's rules is the server's fault, and the effect may have been had."""
+    broken = answer(201, "X-Trace: a\x00b")
+    with serving(broken, answer(201, "Idempotent-Replayed: true")) as server:
+        intent = Intent.new("POST", server.origin, json=1)
+        result = typed.perform(lambda client: intent, Hours(), QUICK)
+        assert {hit.key for hit in server.hits} == {intent.key}
+        server.unplayed.clear()
+    assert isinstance(result.outcome, Succeeded)

@@ -184,6 +184,13 @@ def trail_of(request: Any) -> tuple[Trail, bool]:
     return trail, False
 
 
+def take_credentials(request: Any, session: Any) -> None:
+    """Take the session's own credentials off a request: aiohttp has them on every one, wherever it goes."""
+    credentials = getattr(session, "auth", None)
+    if credentials is not None and request.headers.get("Authorization") == credentials.encode():
+        request.headers.popall("Authorization")
+
+
 # --- bodies ----------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +272,12 @@ def failures_of(library: Library) -> tuple[type[Exception], ...]:
 def mistakes_of(library: Library) -> tuple[type[Exception], ...]:
     """Failures of `failures_of` that are the caller's own: a request that cannot be sent, now or ever."""
     return (library.InvalidURL, library.NonHttpUrlClientError, library.TooManyRedirects)
+
+
+@cache
+def unfollowable(library: Library) -> tuple[type[Exception], ...]:
+    """What a redirect raises that leads to no address: its answer came, and says what it says."""
+    return (library.InvalidUrlRedirectClientError, library.NonHttpUrlRedirectClientError)
 
 
 def _kind_of(library: Library, error: BaseException, sent: Sent, around: BaseException | None) -> FailureKind:

@@ -26,14 +26,18 @@ class Onward(Enum):
     GO_WITHOUT_KEY = auto()
 
 
-def onward(status: int, method: str, origin: Origin, then_method: str, then_origin: Origin, *, keyed: bool) -> Onward:
+def onward(
+    status: int, method: str, origin: Origin, then_method: str, then_origin: Origin | None, *, keyed: bool
+) -> Onward:
     """Whether to follow. `method` and `origin` are those of the operation, `then_...` those of the next request.
+
+    Where that has no origin nobody can be asked, and the redirect is the answer.
 
     A page is not fetched instead of the effect: a 302 to a login, answered 200, is nothing done. 303 alone says that
     the effect was had and where to look at it. And the effect itself is not carried to an origin where its key names
     nothing.
     """
-    if then_method != method and status != 303:
+    if then_origin is None or (then_method != method and status != 303):
         return Onward.STAY
     if then_origin == origin or not keyed:
         return Onward.GO
@@ -69,6 +73,15 @@ def origin_at(url: str) -> Origin:
     """The origin of an address."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme)
+
+
+def destination(url: str) -> Origin | None:
+    """The origin of where a redirect leads; None where that is no address that can be asked."""
+    try:
+        origin = origin_at(url)
+    except ValueError:
+        return None
+    return origin if origin[0] in _PORTS and origin[1] else None
 
 
 def netloc_at(url: str) -> str:

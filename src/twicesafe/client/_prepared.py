@@ -96,9 +96,11 @@ class Sending(Underway[Any]):
     def broke(self, error: Exception, wire: Wire) -> Failed[Any]:
         """The library raised one of `failures_of`. What was the caller's own mistake is raised anew."""
         library, head = self._library, wire.head
-        if _is_mistake(library, error):
-            raise error
         sent = wire.sent()
+        if _is_mistake(library, error) and not (
+            sent is Sent.YES and isinstance(error, library.exceptions.InvalidHeader)
+        ):
+            raise error
         failure = _failure_of(library, error, sent, self._around)
         return self.failed(failure.error, failure.kind, sent, head, None if head is None else head.status_code)
 
@@ -278,7 +280,7 @@ def _failure_of(library: Library, error: Exception, sent: Sent, around: BaseExce
         return Failure(error, FailureKind.TIMEOUT)
     if sent is Sent.NO or isinstance(error, known.ProxyError):
         return Failure(error, FailureKind.CONNECT)
-    garbled = (known.ChunkedEncodingError, known.ContentDecodingError)
+    garbled = (known.ChunkedEncodingError, known.ContentDecodingError, known.InvalidHeader)
     if isinstance(error, garbled) or any(_is_no_http(cause) for cause in causes):
         return Failure(error, FailureKind.GARBLED)
     return Failure(error, FailureKind.DROPPED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twicesafe.client._elsewhere import Onward, onward
-from twicesafe.client._library import library_of
+from twicesafe.client._library import Library, library_of
 from twicesafe.client._sending import origin_of
 
 
@@ -49,3 +49,10 @@ class Way:
             raise library.TooManyRedirects("Exceeded maximum allowed redirects.", request=response.request)
         self._history.append(response)
         return following
+
+
+def leads_nowhere(library: Library, error: Exception) -> Exception:
+    """What the library says of most addresses that are none, for those of which it says something else."""
+    said: Exception = library.RemoteProtocolError("Invalid URL in location header.")
+    said.__cause__ = error
+    return said

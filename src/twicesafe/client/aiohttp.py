@@ -27,7 +27,9 @@ from twicesafe.client._aiohttp import (
     mistakes_of,
     read_ahead,
     sendable,
+    take_credentials,
     trail_of,
+    unfollowable,
 )
 from twicesafe.client._announcing import attempt_headers
 from twicesafe.client._drive import adrive
@@ -179,11 +181,6 @@ class _Calls:
             self.headers = [(name, line) for name, line in self.headers if name.lower() != "content-type"]
             self.headers.append(("Content-Type", media_type))
 
-    def says_who(self, request: Any) -> bool:
-        """Whether a request has the session's own credentials: aiohttp has them on every request, wherever it goes."""
-        credentials = getattr(self.session, "auth", None)
-        return credentials is not None and request.headers.get("Authorization") == credentials.encode()
-
     def given(self) -> dict[str, Any]:
         """The arguments of an attempt's call."""
         body = {"data": sendable(self.body)} if self.body else {}
@@ -239,7 +236,9 @@ class _Call:
                 middlewares=(self._send, *calls.middlewares),
                 **{**calls.given(), **redirects},
             )
-        except _Stays:
+        except Exception as error:
+            if not isinstance(error, (_Stays, *unfollowable(calls.library))):
+                raise
             *before, response = self._hops
             # aiohttp has given it up by now, and its body is here.
             response._history, response._released = tuple(before), False  # noqa: SLF001 - nobody else puts them there
@@ -277,8 +276,8 @@ class _Call:
         if not self._hops:
             return
         origin = origin_at(str(request.url))
-        if origin != trail.origin and self._calls.says_who(request):
-            request.headers.popall("Authorization")
+        if origin != trail.origin:
+            take_credentials(request, self._calls.session)
         carrier = self._calls.underway.carrier
         then = onward(
             self._hops[-1].status,

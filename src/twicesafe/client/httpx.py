@@ -18,7 +18,7 @@ from twicesafe.client._bodies import acollect, afreeze, collect, freeze
 from twicesafe.client._drive import adrive, drive
 from twicesafe.client._library import Library, failures_of, library_of, mistakes_of
 from twicesafe.client._reads import read_within
-from twicesafe.client._redirects import Way
+from twicesafe.client._redirects import Way, leads_nowhere
 from twicesafe.client._sending import ATTEMPTED, CONTRACT, Sending, signed
 from twicesafe.client._transports import DEFAULT, AsyncRetryTransport, RetryTransport
 from twicesafe.client._underway import carried
@@ -104,6 +104,9 @@ def send(
             raise
         except failures_of(library) as error:
             return underway.broke(error, wire, response)
+        except library.InvalidURL as error:
+            # Of a redirect: the request's own was read before anything was sent.
+            return underway.broke(leads_nowhere(library, error), wire)
         finally:
             read_within(before)
         return underway.came(response, response.content if response.status_code >= 400 else None)
@@ -157,6 +160,9 @@ async def asend(
             raise
         except failures_of(library) as error:
             return underway.broke(error, wire, response)
+        except library.InvalidURL as error:
+            # Of a redirect: the request's own was read before anything was sent.
+            return underway.broke(leads_nowhere(library, error), wire)
         return underway.came(response, response.content if response.status_code >= 400 else None)
 
     try:

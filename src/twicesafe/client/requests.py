@@ -12,12 +12,14 @@ adapter that shares its connections; the adapter itself stays as it is.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from twicesafe.client._announcing import attempt_headers
 from twicesafe.client._drive import drive
-from twicesafe.client._elsewhere import Onward, netloc_at, onward, origin_at, path_at
+from twicesafe.client._elsewhere import Onward, destination, netloc_at, onward, origin_at, path_at
 from twicesafe.client._prepared import Library, Sending, failures_of, freeze, is_worth_reading, library_of, streams
 from twicesafe.client._underway import carried
 from twicesafe.client._urllib3 import Wire, collect, once, send_once
@@ -150,6 +152,14 @@ def _within(session: Any, library: Library, wire: Wire) -> Any:
     # At one moment: another thread may mount one.
     adapters = tuple(session.adapters.items())
     view.adapters = OrderedDict((prefix, _Once(adapter, library, wire)) for prefix, adapter in adapters)
+    resolve = view.resolve_redirects
+
+    def leading(*args: Any, **more: Any) -> Iterator[Any]:
+        # A redirect to no address is an answer, and says what it says.
+        with suppress(ValueError):
+            yield from resolve(*args, **more)
+
+    view.resolve_redirects = leading
     return view
 
 
@@ -199,7 +209,7 @@ class _Way:
                 self._method,
                 self._origin,
                 following.method,
-                origin_at(following.url),
+                destination(following.url),
                 keyed=self._in_body or self._header in following.headers,
             )
             if then is Onward.GO_WITHOUT_KEY:
