@@ -275,7 +275,7 @@ def test_the_longest_identity_is_no_longer_in_the_store() -> None:
     assert scoped_key("😀" * MAX_SCOPE_LENGTH, "k").scope == "😀" * MAX_SCOPE_LENGTH
 
 
-@pytest.mark.parametrize("scope", [None, "", 0, False, 7, b"user", "u" * (MAX_SCOPE_LENGTH + 1), object()])
+@pytest.mark.parametrize("scope", [None, "", 0, False, 7, b"user", "u" * (MAX_SCOPE_LENGTH + 1), object(), ["u"], {}])
 def test_nobody_is_no_scope(scope: object) -> None:
     """R6, G1: an identity that is missing, empty or no text is refused instead of shared by everybody who has none."""
     with pytest.raises(ScopeError, match="PUBLIC") as refusal:
@@ -367,9 +367,9 @@ def test_named_intents_never_share_a_key(one: tuple[str, list], other: tuple[str
     "call",
     [
         ("charge",), ("", 1), (None, 1), (7, 1), ("charge", None), ("charge", ""), ("charge", 1, ""), ("charge", True),
-        ("charge", 1.5), ("charge", b"x"), ("charge", []),
+        ("charge", 1.5), ("charge", b"x"), ("charge", []), ("charge", "\ud800"), ("\ud800", 1), ("charge", 10**5000),
     ],
-    ids=repr,
+    ids=range(14),
 )  # fmt: skip
 def test_an_intent_without_an_identity_gets_no_key(call: tuple) -> None:
     """R1, G6: what is missing is refused, or every intent without an id would share one key."""

@@ -153,3 +153,16 @@ def test_a_transaction_is_refused_with_advice(store: MemoryStore | AsyncMemorySt
     assert not store.transactional
     with pytest.raises(ConfigurationError, match=r"twicesafe\.stores\.sqlite"):
         store.transaction()
+
+
+def test_an_owner_lets_go_of_what_it_held_however_late() -> None:
+    """R12: an unknown outcome does not age, not even one whose answer had begun to leave: its owner may still know."""
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    found = store.claim(wish(1))
+    assert isinstance(found, Claimed)
+    store.start_answer(found.ownership, ANSWER)
+    store.hold(found.ownership)
+    clock.advance(HOUR)
+    store.release(found.ownership)
+    assert store.read(found.ownership.digest).record is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +16,9 @@ from tests.stores.postgresql_kinds import as_async, complete, won
 from tests.stores.redis_kinds import KINDS, new_prefix
 from twicesafe.core.record import Effects
 from twicesafe.stores import redis_waiting
+from twicesafe.stores.redis_blocking import Servers
+from twicesafe.stores.redis_driver import address_of
+from twicesafe.stores.redis_waiting import Waiters
 from twicesafe.testing.threads import StoreInThreads
 
 KIND = pytest.mark.parametrize("kind", KINDS)
@@ -191,3 +196,29 @@ def test_a_cancelled_waiter_leaves_nothing_behind(redis_server: RedisServer) -> 
         await store.aclose()
 
     asyncio.run(trial())
+
+
+def test_nobody_waits_for_whoever_connects_to_a_silent_server() -> None:
+    """R11, C8: threads that wait are told in time, however long the first of them takes to find that nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = Servers(address_of(f"redis://127.0.0.1:{silent.getsockname()[1]}"), 600.0, 0)
+        waiters = Waiters(servers)
+        connecting, others = (
+            [threading.Thread(target=waiters.settled, args=(b"key", SECOND // 20, lambda: LONG)) for _ in range(number)]
+            for number in (1, 3)
+        )
+        connecting[0].start()
+        accepted, _ = silent.accept()
+        try:
+            for other in others:
+                other.start()
+            for other in others:
+                other.join(60)
+            assert not any(other.is_alive() for other in others)
+            assert connecting[0].is_alive()
+        finally:
+            accepted.close()
+        connecting[0].join(60)
+        assert not connecting[0].is_alive()
+        waiters.close()
+        servers.close()

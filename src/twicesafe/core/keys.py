@@ -23,6 +23,11 @@ MAX_KEY_LENGTH: Final = 255
 
 MAX_SCOPE_LENGTH: Final = 255
 
+NO_SCOPE: Final = (
+    f"the caller's identity must be a non-empty string of at most {MAX_SCOPE_LENGTH} characters, or PUBLIC where "
+    "everybody may share keys"
+)
+
 
 class KeySyntax(StrEnum):
     """The published format of an operation's keys (R4)."""
@@ -187,7 +192,11 @@ def scoped_key(scope: Scope, key: str, operation: str | None = None) -> ScopedKe
     `scope` must be a non-empty string of at most 255 characters, or PUBLIC. Raises ScopeError otherwise: an empty
     identity would put everybody without one into a shared scope.
     """
-    name, who = _named(scope)
+    try:
+        name, who = _named(scope)
+    except TypeError:
+        # What cannot be hashed is no identity.
+        raise ScopeError(NO_SCOPE) from None
     what = key.encode("ascii")
     joined = _pack_lengths(len(who), len(what)) + who + what
     if operation is not None:
@@ -204,10 +213,7 @@ def _named(scope: Scope) -> tuple[str, bytes]:
     if scope is PUBLIC:
         # No identity is empty, so nobody else's keys have this length.
         return "", b""
-    raise ScopeError(
-        "the caller's identity must be a non-empty string of at most "
-        f"{MAX_SCOPE_LENGTH} characters, or PUBLIC where everybody may share keys"
-    )
+    raise ScopeError(NO_SCOPE)
 
 
 def key_hint(key: str) -> str:
@@ -264,16 +270,24 @@ def derived_key(name: str, *parts: str | int | UUID) -> str:
     given: tuple[object, ...] = (name, *parts)
     if not isinstance(given[0], str) or not name or not parts:
         raise InvalidKeyError("a derived key needs a name and at least one part that identifies the intent")
-    pieces = [name.encode("utf-8")]
+    pieces = [_as_bytes(name)]
     for part in given[1:]:
         if isinstance(part, bool) or not isinstance(part, (str, int, UUID)) or part == "":
             raise InvalidKeyError(
                 f"a part of a derived key must be a non-empty string, a whole number or a UUID, "
                 f"not {type(part).__name__}{' of length 0' if part == '' else ''}"
             )
-        pieces.append(str(part).encode("utf-8"))
+        pieces.append(_as_bytes(part))
     joined = b"".join([b"%d:%b" % (len(piece), piece) for piece in pieces])
     return _as_uuid(blake2b(joined, digest_size=16, person=b"twicesafe-intent"))
+
+
+def _as_bytes(part: str | int | UUID) -> bytes:
+    try:
+        return str(part).encode("utf-8")
+    except ValueError:
+        # Neither has a number of thousands of digits.
+        raise InvalidKeyError("a derived key's name and parts must be text: half a surrogate pair is none") from None
 
 
 def _as_uuid(digest: blake2b) -> str:

@@ -6,14 +6,19 @@ what became of that is written into its journal, and it goes on behind it. Relea
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from twicesafe.core.journal import DONE, LOST, OPEN, UNSENT, Entry, Journal
 from twicesafe.core.record import Effects, Micros, Ownership, Record, StoredResponse
+from twicesafe.core.replay import forgotten, remembered
 from twicesafe.errors import ConfigurationError, DefinitionChangedError
 
 BODILESS: Final = (204, 205, 304)
 """Statuses of answers that end with their head."""
+
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NO_LINE: Final = re.compile(rb"[\0\r\n]")
 
 
 class Settle(NamedTuple):
@@ -70,12 +75,14 @@ def may_end(journal: Journal | None, *, done: bool) -> bool:
 
 
 def settle(record: Record, response: StoredResponse | None) -> Settle:
-    """As done with this answer, or with None as not done. It is kept for as long as the claim had meant to keep it.
+    """As done with this answer, or with None as not done. It is kept for as long as the claim had meant to keep it,
+    without the header lines that no answer is kept with.
 
     ConfigurationError for an answer that no server can send: every retry would get it, and fail.
     """
     if response is not None:
         _check_can_be_sent(response)
+        response = response._replace(headers=remembered(response.headers, forgotten(store_cookies=True)))
     retention = max(1, record.key_until - record.created_at)
     return Settle(record.ownership, response, retention, retention)
 
@@ -87,8 +94,18 @@ def _check_can_be_sent(response: StoredResponse) -> None:
     if size and status in BODILESS:
         raise ConfigurationError(f"an answer with status {status} has no body")
     for name, line in response.headers:
+        if not _is_line(name, line):
+            raise ConfigurationError(
+                f"{name!r} begins no header line: a name is a token, and its value one line, in bytes"
+            )
         if name.lower() == b"content-length" and line != b"%d" % size and status != 304:
             raise ConfigurationError(f"its Content-Length is not that of its body, which has {size} bytes")
+
+
+def _is_line(name: object, line: object) -> bool:
+    if not isinstance(name, bytes) or not isinstance(line, bytes):
+        return False
+    return _NAME.fullmatch(name) is not None and _NO_LINE.search(line) is None
 
 
 def reopen(record: Record, journal: Journal) -> Reopen:

@@ -361,11 +361,9 @@ class DynamodbSteps:
             page = yield self.requests.scan(self._swept_to, min(_PAGE, look_at - looked), stale, values)
             for item in page.response.get("Items", ()):
                 try:
-                    record = to_record(item)
+                    settled += yield from self._end_stale(to_record(item), window)
                 except StoreError as error:
                     damage = error
-                else:
-                    settled += yield from self._end_stale(record, window)
             self._swept_to = page.response.get("LastEvaluatedKey") or None
             if damage is not None:
                 # The others are ended, and the next call goes on behind it.
@@ -392,12 +390,7 @@ class DynamodbSteps:
     def _purge(self, item: Item, now: Instant) -> Steps[int]:
         digest = bytes(item["digest"]["B"])
         condition = f"{OWNED} AND #state = :completed AND #key_until = :key_until"
-        values = {
-            ":owner": item["owner"],
-            ":epoch": item["epoch"],
-            ":completed": COMPLETED,
-            ":key_until": item["key_until"],
-        }
+        values = {":completed": COMPLETED, **named({name: item[name] for name in ("owner", "epoch", "key_until")})}
         if int(item["key_until"]["N"]) <= now:
             answer = yield self.requests.delete(digest, condition, values)
         else:

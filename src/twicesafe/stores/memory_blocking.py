@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Final
 
 from twicesafe.core.claims import Claim, Claimed, Existing, Found
-from twicesafe.core.lifecycle import Verdict, abandoned, decide, outstanding
+from twicesafe.core.lifecycle import Standing, Verdict, abandoned, decide, outstanding, standing
 from twicesafe.core.record import Effects, Instant, Micros, Ownership, Record, RecordState, StoredResponse
 from twicesafe.core.turns import goes_on_at_once
 from twicesafe.errors import ConfigurationError, LeaseLostError, StoreUnavailableError
@@ -75,8 +75,8 @@ class MemoryStore:
         self._unseen = 0
         """How many digests this round has still to look at."""
         self._swept = 0
-        self._audits: list[AuditEntry] = []
         """How many claims the sweep for stale ones has come past."""
+        self._audits: list[AuditEntry] = []
 
     def __len__(self) -> int:
         """How many records are kept, expired ones that are still to be dropped included."""
@@ -240,7 +240,7 @@ class MemoryStore:
         """See Session.release."""
         with self._lock:
             record = self._owned(own)
-            if record.response is not None and self._clock() >= record.lease_until:
+            if standing(record, self._clock()) is Standing.ANSWERED:
                 # Its owner seemed gone and its answer had begun to leave: that was done.
                 raise _lost()
             del self._live[own.digest]

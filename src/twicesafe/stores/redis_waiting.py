@@ -193,14 +193,20 @@ class Waiters:
         if self._pid != os.getpid():
             # No thread came along over the fork, and the connections are the parent's.
             self._guard, self._listeners, self._pid = threading.Lock(), {}, os.getpid()
+        patience = min(POLL, left)
         try:
             node = self._servers.node_of(name)
-            with self._guard:
+            # Whoever has it may be connecting, which can take as long as the store's time-out: one waits for that.
+            if not self._guard.acquire(timeout=patience):
+                return None, threading.Event()
+            try:
                 listener = self._listeners.get(node)
                 if listener is None or listener.broken:
                     listener = _Listener(self._servers.open(node))
                     self._listeners[node] = listener
-            return listener, listener.join(name, min(POLL, left))
+            finally:
+                self._guard.release()
+            return listener, listener.join(name, patience)
         except (StoreError, *FAILURES):
             return None, threading.Event()
 
