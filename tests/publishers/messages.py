@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import count
 
 from twicesafe.core.message import Message, checked
 
 _NUMBERS = count(1)
+
+PATIENT = timedelta(seconds=60)
+"""A time-out for what is to succeed, on a busy machine."""
 
 
 def made(about: str = "order-1", kind: str = "order.placed", data: bytes = b'{"total":"12.50"}') -> Message:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from tests.publishers.documents import run_example
-from tests.publishers.messages import made
+from tests.publishers.messages import PATIENT, made
 from tests.servers.tansu import TansuServer
 from twicesafe.core.arrived import arrived
 from twicesafe.errors import NotDeliveredError, RefusedError
@@ -105,16 +104,20 @@ def test_only_what_is_acknowledged_is_delivered(tansu_server: TansuServer) -> No
 
     async def main() -> None:
         await topic(tansu_server, "killed")
-        publisher = KafkaPublisher(tansu_server.address, topic="killed", idempotent=False, timeout=timedelta(seconds=2))
+        publisher = KafkaPublisher(tansu_server.address, topic="killed", idempotent=False, timeout=PATIENT)
         message = made()
         await publisher.publish(made())
         tansu_server.freeze()
+        publisher._timeout = 2.0
         trying = asyncio.create_task(publisher.publish(message))
         await asyncio.wait({trying}, timeout=0.2)
         tansu_server.kill()
         with pytest.raises(NotDeliveredError):
             await trying
+        # What it gave up is given up: nothing of it goes on beside what comes after.
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
         tansu_server.restart()  # in this thread, which lasts
+        publisher._timeout = PATIENT.total_seconds()
         await topic(tansu_server, "killed")
         for _ in range(30):
             (came,) = await publisher.publish_many([message])

@@ -11,12 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]  # it brings no types
 from aiokafka.errors import (  # type: ignore[import-untyped]  # likewise
     KafkaError,
     MessageSizeTooLargeError,
+    ProducerClosed,
     UnknownTopicOrPartitionError,
 )
 
@@ -26,7 +27,9 @@ from twicesafe.publishers.destinations import DEFAULT_TIMEOUT, Destination, each
 
 __all__ = ["KafkaPublisher"]
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_STOPPING: Final = 1.0
+"""Seconds for a farewell that the broker may be unable to answer."""
 
 
 class KafkaPublisher:
@@ -112,8 +115,26 @@ class KafkaPublisher:
 
 async def _stopped(producer: AIOKafkaProducer) -> None:
     with suppress(Exception):
-        async with asyncio.timeout(1):
-            await producer.stop()
+        try:
+            async with asyncio.timeout(_STOPPING):
+                await producer.stop()
+        except BaseException:
+            # It was flushing, for a broker that may be gone. Left like this it would go on trying beside its
+            # successor, and keep its connection.
+            await _ended(producer)
+            raise
+
+
+async def _ended(producer: AIOKafkaProducer) -> None:
+    """Give up what it has not sent."""
+    sender = producer._sender.sender_task  # noqa: SLF001 - there is no other way
+    if sender is not None:
+        sender.cancel()
+    await producer.client.close()
+    producer._message_accumulator.fail_all(ProducerClosed())  # noqa: SLF001 - likewise
+    if sender is not None:
+        await asyncio.wait({sender}, timeout=_STOPPING)
+    await producer.client.close()
 
 
 def headers(message: Message) -> list[tuple[str, bytes]]:
