@@ -62,7 +62,7 @@ class Place:
 
     def until(self, query: str, wanted: object) -> None:
         """Wait, within bounds, until the database says so."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 90
         while self.value(query) != wanted:
             assert time.monotonic() < until, self.value(query)
             threading.Event().wait(0.02)

@@ -13,7 +13,7 @@ import pytest
 from nats.js.api import StreamConfig
 
 from tests.publishers.documents import run_example
-from tests.publishers.messages import made
+from tests.publishers.messages import PATIENT, made
 from tests.servers.nats import NatsServer
 from twicesafe.core.arrived import arrived
 from twicesafe.errors import NotDeliveredError, RefusedError
@@ -139,16 +139,18 @@ def test_only_what_is_acknowledged_is_delivered(nats_server: NatsServer) -> None
 
     async def main() -> None:
         await stream(nats_server, "killed")
-        publisher = NatsPublisher(nats_server.url, subject="killed.orders", timeout=timedelta(seconds=1))
+        publisher = NatsPublisher(nats_server.url, subject="killed.orders", timeout=PATIENT)
         kept, message = made(), made()
         await publisher.publish(kept)
         nats_server.freeze()
+        publisher._timeout = 1.0
         trying = asyncio.create_task(publisher.publish(message))
         await asyncio.wait({trying}, timeout=0.2)
         nats_server.kill()
         with pytest.raises(NotDeliveredError, match="did not acknowledge"):
             await trying
         nats_server.restart()  # in this thread, which lasts
+        publisher._timeout = PATIENT.total_seconds()
         for _ in range(30):
             (came,) = await publisher.publish_many([message])
             if came is None:
@@ -172,7 +174,7 @@ def test_a_relay_brings_every_message_over_a_restart(nats_server: NatsServer, tm
 
     async def main() -> None:
         await stream(nats_server, "relayed")
-        publisher = NatsPublisher(nats_server.url, subject="relayed.orders", timeout=timedelta(seconds=2))
+        publisher = NatsPublisher(nats_server.url, subject="relayed.orders", timeout=PATIENT)
         store = AsyncSqliteStore(path)
         policy = DeliveryPolicy(
             attempts=1000, first_delay=timedelta(milliseconds=1), longest_delay=timedelta(milliseconds=10)
@@ -180,8 +182,10 @@ def test_a_relay_brings_every_message_over_a_restart(nats_server: NatsServer, tm
         relay = Relay(store, publisher, policy=policy, batch=15)
         rounds = [await relay.run_once()]
         nats_server.kill()
+        publisher._timeout = 1.0
         rounds.append(await relay.run_once())
         nats_server.start()
+        publisher._timeout = PATIENT.total_seconds()
         while sum(done.delivered for done in rounds) < len(sent) and len(rounds) < 2000:
             rounds.append(await relay.run_once())
         await relay.aclose()
