@@ -54,8 +54,16 @@ def in_a_database(kind: Kind, url: str, opened: Opened, remarks: list[str]) -> I
             f"no connection to {shown}: {str(error).strip() or type(error).__name__}"
         ) from error
     try:
-        _make(admin, kind, name, shown)
+        where = f"{kind.what} {name} could not be made in {shown}"
+        _make(admin, where, kind.create.format(name))
         try:
+            _make(
+                admin,
+                where,
+                f"CREATE TABLE {name}.clock (now bigint NOT NULL)",
+                f"INSERT INTO {name}.clock (now) VALUES (0)",
+                f"CREATE TABLE {name}.effects (name varchar(200) NOT NULL)",
+            )
             place = kind.url_in(url, name)
             makers = {way: _maker(admin, name, place, open_one) for way, open_one in opened.items()}
             yield Place(f"{kind.what} {name} in {shown}", makers, remarks)
@@ -65,16 +73,12 @@ def in_a_database(kind: Kind, url: str, opened: Opened, remarks: list[str]) -> I
         admin.close()
 
 
-def _make(admin: Admin, kind: Kind, name: str, shown: str) -> None:
+def _make(admin: Admin, what: str, *statements: str) -> None:
     try:
-        admin.execute(kind.create.format(name))
+        for statement in statements:
+            admin.execute(statement)
     except Exception as error:
-        raise StoreUnavailableError(
-            f"{kind.what} {name} could not be made in {shown}, which a check needs the right to: {error}"
-        ) from error
-    admin.execute(f"CREATE TABLE {name}.clock (now bigint NOT NULL)")
-    admin.execute(f"INSERT INTO {name}.clock (now) VALUES (0)")
-    admin.execute(f"CREATE TABLE {name}.effects (name varchar(200) NOT NULL)")
+        raise StoreUnavailableError(f"{what}, which a check needs the right to: {error}") from error
 
 
 def _maker(admin: Admin, name: str, url: str, open_one: Callable[..., Any]) -> MakeStore:

@@ -198,9 +198,14 @@ class TasksTurn:
     def take(self) -> None:
         lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         try:
-            await_only(asyncio.wait_for(lock.acquire(), self._timeout))
+            await_only(self._taken(lock))
         except TimeoutError:
             raise no_turn(self._timeout) from None
+
+    async def _taken(self, lock: asyncio.Lock) -> None:
+        # asyncio.wait_for of Python 3.11 forgets a cancellation that comes together with the turn.
+        async with asyncio.timeout(self._timeout):
+            await lock.acquire()
 
     def end(self) -> None:
         self._locks[asyncio.get_running_loop()].release()
