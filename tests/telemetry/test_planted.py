@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import logging
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -202,3 +204,22 @@ def test_what_another_error_says_is_found() -> None:
     except LookupError:
         logging.getLogger("twicesafe").exception("it raised")
     assert "the log" in planted.told()
+
+
+def test_many_threads_are_listened_to_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R22: what is sent and told in many threads at once is looked at in each, and breaks none of them."""
+    monkeypatch.setattr(planted, "_keys", {})
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def send(number: int) -> None:
+        for count in range(30_000):
+            planted.sent_key(f"key-{number}-{count:08}-abcdef")
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(send, range(8))) == [None] * 8
+    finally:
+        sys.setswitchinterval(before)
+    assert planted.KEPT <= len(planted._keys) <= planted.KEPT + 8 * 30_000
+    assert planted.told() == ""
