@@ -66,7 +66,7 @@ def through(
         await proxy.start(pick)
         proxy.expect(KEY, [Planned(fault, 0.0) for fault in faults])
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return await act(proxy, backend)
         finally:
             await proxy.close()
