@@ -34,11 +34,17 @@ def test_every_message_has_its_one_effect() -> None:
     assert report["out_of_order"] == 0
     assert report["deliveries"] == 150 + report["duplicates"]
     assert report["rolled_back"] == 7
-    # The transactions alone, one after another in SQLite, take longer than the second to the first SIGKILL.
     assert report["kills"] == 1
     assert (report["restarts"], report["consumer_kills"] >= 1) == (2, True)
     assert (ran.status, report["seed"]) == (0, 7)
     assert ran.err.startswith("Seed 7: ")
+
+
+def test_a_storm_is_not_over_before_a_relay_has_died() -> None:
+    """R42: however soon all would have arrived, some messages are written after the first SIGKILL."""
+    ran = storm("--messages", "10", "--kills", "1", "--kill-every", "2.5", "--restarts", "0")
+    report = ran.json
+    assert (report["effects"], report["kills"], ran.status) == (10, 1, 0)
 
 
 def test_a_storm_of_messages_that_is_killed_leaves_nobody_behind() -> None:

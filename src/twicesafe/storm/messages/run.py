@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -150,6 +151,10 @@ class _Storm:
         self._consumer = consumer
         self._random = Random(settings.seed)  # noqa: S311 - to be repeated, not kept secret
         self._written = 0
+        self._killed = asyncio.Event()
+        """Once a relay was, or where none is to be."""
+        if settings.kills == 0:
+            self._killed.set()
         restarts = settings.restarts
         self._due = {settings.messages * (number + 1) // (restarts + 1): asyncio.Event() for number in range(restarts)}
         """For each restart, after how many messages it is due."""
@@ -166,9 +171,12 @@ class _Storm:
         async with asyncio.TaskGroup() as tasks:
             killing = tasks.create_task(self._kill())
             restarting = tasks.create_task(self._restart())
-            async with asyncio.TaskGroup() as writing:
-                for writer in writers:
-                    writing.create_task(writer.write(work))
+            for share in (islice(work, self._settings.messages // 2), work):
+                async with asyncio.TaskGroup() as writing:
+                    for writer in writers:
+                        writing.create_task(writer.write(share))
+                # However fast the machine is, there is work left when the first relay dies.
+                await self._killed.wait()
             await restarting
             await self._until(self._all_arrived)
             killing.cancel()
@@ -180,6 +188,7 @@ class _Storm:
             number += 1
             await asyncio.sleep(self._settings.kill_every)
             await self._relays.kill(self._random.randrange(self._settings.relays))
+            self._killed.set()
             if number % CONSUMER_EVERY == 0:
                 await self._reader.kill(0)
 
