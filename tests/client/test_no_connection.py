@@ -16,12 +16,16 @@ import pytest
 
 from tests.client.bindings import NO_TLS
 from tests.client.scripted import drip, serving
-from twicesafe.client import Budgets, Contract, FailureKind, Intent, RetryPolicy, Sent, Stop, Unknown
+from twicesafe.client import AsyncAmbient, Budgets, Contract, FailureKind, Intent, RetryPolicy, Sent, Stop, Unknown
+from twicesafe.client.ambient import limit
 from twicesafe.client.httpx import asend, send
 
 HASTY = RetryPolicy(attempts=1, deadline=timedelta(seconds=9), attempt_timeout=timedelta(seconds=1))
 ENDLESS: dict[str, Any] = {"timeout": None}
 """A client that would wait for ever."""
+
+LATE = AsyncAmbient(limit=lambda seconds: limit(seconds + 60))
+"""However busy the machine is, who interrupts an attempt comes after the pool, which is a tenth of a second before."""
 
 by = pytest.mark.parametrize("library", [httpx2, httpx], ids=lambda library: library.__name__)
 loops = pytest.mark.parametrize("loop", ["", "asyncio", "trio"], ids=["blocking", "asyncio", "trio"])
@@ -60,7 +64,8 @@ def outcome_of(library: Any, loop: str, url: str, *, busy: bool = False) -> Any:
         transport = library.AsyncHTTPTransport(verify=NO_TLS, limits=limits)
         async with library.AsyncClient(transport=transport, **ENDLESS) as client:
             taken = await client.send(client.build_request("GET", url), stream=True) if busy else None
-            outcome = await asend(client, intent, policy=HASTY, budgets=Budgets())
+            ambient = LATE if busy else AsyncAmbient()
+            outcome = await asend(client, intent, policy=HASTY, budgets=Budgets(), ambient=ambient)
             if taken is not None:
                 await taken.aclose()
             return outcome

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from twicesafe.client import Sent
-from twicesafe.client._wire import AsyncWire, ClippedTimeouts, Wire
+from twicesafe.client._wire import AsyncWire, ClippedTimeouts, Wire, in_time_for_the_pool
 
 
 class Traced(NamedTuple):
@@ -80,3 +80,20 @@ def test_timeouts_shrink_with_the_time_that_is_left() -> None:
     assert 0 < timeouts.get("read") <= 0.001
     timeouts.release()
     assert [timeouts.get(name) for name in ("connect", "read", "write", "pool")] == [5.0, 1.0, None, None]
+
+
+@pytest.mark.parametrize(
+    ("own", "seconds", "pool"),
+    [
+        (None, 10.0, 9.9),
+        (None, 1.0, 0.9),
+        (None, 0.1, 0.09),
+        (None, 0.0005, 0.001),
+        (20.0, 10.0, 9.9),
+        (0.3, 10.0, 0.3),
+    ],
+)
+def test_the_pool_gives_up_before_anybody_interrupts_it(own: float | None, seconds: float, pool: float) -> None:
+    """R35: that nobody had a connection proves that nothing was sent; an interruption says nothing."""
+    timeouts = in_time_for_the_pool({"read": None, "pool": own}, seconds)
+    assert timeouts == {"read": None, "pool": pytest.approx(pool)}
