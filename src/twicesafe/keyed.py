@@ -282,7 +282,8 @@ class KeyedRequest(ForHandlers, Incoming):
             self._state = _FLOWING
             if self._detached:
                 self._let_know()
-            else:
+            elif self._claim is not None:
+                # Without a key the body was not read first: the application may still be reading it.
                 self._watch = asyncio.get_running_loop().create_task(self._until_hang_up(self.detach))
         else:
             self._state = _DROPPING

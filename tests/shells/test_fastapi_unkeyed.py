@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import pytest
-from fastapi import Depends
-from fastapi.responses import StreamingResponse
+from fastapi import Depends, Request
+from fastapi.responses import Response, StreamingResponse
 
 from tests.shells.probe import Wire
 from tests.shells.service import Bank, K, Work, bank, insert, run
@@ -91,6 +91,41 @@ def test_a_client_that_leaves(tmp_path, key):
             again = await served.post(key=key)
             assert served.rows() == [1]
             assert again.replayed is (key is not None)
+
+    run(trial())
+
+
+class Echo(Response):
+    """Sends what it receives, piece by piece."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        more = True
+        while more:
+            message = await receive()
+            assert message["type"] == "http.request", message
+            more = message["more_body"]
+            await send({**message, "type": "http.response.body"})
+            await asyncio.sleep(0)
+
+
+def test_a_body_that_is_read_while_the_answer_flows_arrives_whole(tmp_path):
+    """H1, R3: without a key nobody but the application takes what the client sends, whatever has been answered."""
+
+    async def trial():
+        async with Bank(tmp_path) as served:
+
+            @served.app.post("/jobs")
+            @served.safe.operation(effects="transactional", response_limit=10)
+            async def work(request: Request, db: Annotated[Any, Depends(served.safe.connection)]) -> Response:
+                await insert(db)
+                return Echo()
+
+            parts = [b"a piece, number %d" % number for number in range(20)]
+            wire = Wire(served.app, key=None, headers=[(b"x-user", b"ann")], parts=parts)
+            reply = await wire.end()
+            assert served.rows() == [1]
+            assert reply.body == b"".join(parts)
 
     run(trial())
 
