@@ -206,8 +206,9 @@ async def _seen_through(request: KeyedRequest, task: asyncio.Task[None], shared:
         await asyncio.wait([task])
         task.result()
     except asyncio.CancelledError:
+        # Also where it has ended this very moment.
+        task.add_done_callback(_report)
         if not task.done():
-            task.add_done_callback(_report)
             if request.claims:
                 request.detach()
             else:

@@ -82,6 +82,42 @@ def test_cancelling_the_request_at_every_await_never_doubles_its_effect(effects)
     run(trial())
 
 
+def test_what_a_request_raises_as_it_is_cancelled_is_told_once():
+    """A1c: cancelled at its n-th turn for every n, what the handler raises reaches the caller or the loop's handler."""
+
+    async def one(turns: int) -> bool:
+        async def pause():
+            await asyncio.sleep(0)
+
+        told: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        failure = ValueError("no such thing")
+        rig = Rig(probe=Probe(before=pause, raise_after=failure))
+        wire = Wire(rig.safe).start()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert wire.task is not None
+        over = wire.task.done()
+        wire.task.cancel()
+        reply = await wire.end()
+        await settled(rig)
+        await asyncio.sleep(0)
+        if rig.effects:
+            errors = [context["exception"] for context in told if context["message"].startswith("a request failed")]
+            assert len(told) == len(errors), told
+            assert [*errors, reply.raised].count(failure) == 1, turns
+        return over
+
+    async def trial():
+        turns = 0
+        while not await one(turns):
+            turns += 1
+            assert turns < 100
+        assert turns > 2
+
+    run(trial())
+
+
 def test_a_hang_up_while_the_answer_is_being_recorded_changes_nothing():
     """A1b, I11: the client leaves while a slow store records; nothing was sent before it was recorded."""
 

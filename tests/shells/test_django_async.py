@@ -8,17 +8,18 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from asgiref.sync import markcoroutinefunction, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connections, transaction
 from django.http import HttpResponse, JsonResponse
 from django.urls import path as url
 
 from tests.shells import django_site
-from tests.shells.django_site import HERE, OURS, Site, same
+from tests.shells.django_site import HERE, OURS, Site, problem, same
 from tests.shells.django_wire import Wire, run, settled
 from twicesafe.core.record import RecordState
 from twicesafe.django import draining, idempotent, threads
+from twicesafe.django.configuration import configured
 
 
 @pytest.fixture
@@ -58,6 +59,92 @@ def test_a_client_that_hangs_up_changes_nothing(site: Site, effects: str, blocki
 
     run(site, trial, idempotent(effects=effects)(work if blocking else awork))
     assert site.rows() == 1
+
+
+class Hiding:
+    """A view that tells nobody which one it calls."""
+
+    def __init__(self, view: Any) -> None:
+        self._view = view
+
+    def __call__(self, request: Any) -> Any:
+        return self._view(request)
+
+
+@pytest.mark.parametrize("effects", ["transactional", "opaque"])
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "asynchronous"])
+def test_a_hang_up_on_a_view_that_hides_its_contract_leaves_nothing_open(
+    site: Site, effects: str, blocking: bool
+) -> None:
+    """A1, R12: what such a view claimed ends with its client: rolled back, or unknown; it is not renewed for hours."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(request: Any) -> HttpResponse:
+        n = site.append()
+        begun.set()
+        assert go_on.wait(30)
+        return JsonResponse({"n": n}, status=201)
+
+    async def awork(request: Any) -> HttpResponse:
+        return await sync_to_async(work)(request)
+
+    async def trial() -> None:
+        wire = Wire()
+        await asyncio.to_thread(begun.wait, 30)
+        hanging = asyncio.create_task(wire.hang_up())
+        await asyncio.sleep(0)
+        go_on.set()
+        await hanging
+        assert not configured().shared.renewals._live
+        again = await site.apost()
+        assert await sync_to_async(site.rows)() == 1
+        if effects == "transactional":
+            assert (again.status_code, again.json()) == (201, {"n": 1})
+        else:
+            assert (again.status_code, problem(again)) == (409, "outcome-unknown")
+
+    contract = idempotent(effects=effects)
+    run(site, trial, Hiding(contract(work)) if blocking else markcoroutinefunction(Hiding(contract(awork))))
+
+
+def test_what_a_request_raises_as_it_is_cancelled_is_told_once() -> None:
+    """A1c: cancelled at its n-th turn for every n, what is raised reaches the caller or the loop's handler."""
+
+    class Open:
+        """A visit that was begun, and that nothing is left of to be settled."""
+
+        begun, flow = True, None
+
+        def broke(self, error: BaseException) -> None:
+            pass
+
+    async def one(turns: int) -> bool:
+        told: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context.get("exception")))
+        failure = ValueError("no such thing")
+
+        async def respond() -> Any:
+            raise failure
+
+        task = asyncio.create_task(threads.seen_through(Open(), respond))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        over = task.done()
+        task.cancel()
+        (raised,) = await asyncio.gather(task, return_exceptions=True)
+        del task
+        await settled()
+        await asyncio.sleep(0)
+        if turns > 1:
+            assert [*told, raised].count(failure) == 1, (turns, told)
+        return over
+
+    async def trial() -> None:
+        turns = 0
+        while not await one(turns):
+            turns += 1
+
+    asyncio.run(trial())
 
 
 def test_a_cancellation_at_every_moment(site: Site) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from django.db import connections  # type: ignore[import-untyped]
@@ -68,9 +69,13 @@ class IdempotencyMiddleware:
 
         if visit.contract is not None:
             return await seen_through(visit, respond)
-        response = await respond()
         try:
-            return await in_thread(lambda: visit.settle(response)) if visit.begun else response
+            response = await respond()
+            return await in_thread(partial(visit.settle, response)) if visit.begun else response
+        except BaseException as error:
+            # A view that hides its contract is not seen through. What it claimed is open, and is not to be kept alive.
+            await in_thread(partial(visit.broke, error))
+            raise
         finally:
             visit.part()
 

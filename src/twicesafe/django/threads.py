@@ -160,6 +160,8 @@ class _Work:
             self._gone = True
             self._wanted.set()
             self._linger()
+            if self.answer.done() and not self.answer.cancelled() and (error := self.answer.exception()) is not None:
+                self._report(error)
 
     def leave_soon(self) -> None:
         """`leave`, from any thread; of no use once the loop is closed."""
@@ -212,10 +214,11 @@ class _Work:
             self._piece = error
             self._came.set()
         elif not isinstance(error, asyncio.CancelledError):
-            # Nobody waits any more: it goes where the loop's owner looks for it.
-            self._loop.call_exception_handler(
-                {"message": "a request failed after its client had gone", "exception": error}
-            )
+            self._report(error)
+
+    def _report(self, error: BaseException) -> None:
+        """Nobody waits for it any more: it goes where the loop's owner looks for it."""
+        self._loop.call_exception_handler({"message": "a request failed after its client had gone", "exception": error})
 
 
 class _Reader:
