@@ -21,6 +21,7 @@ from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.connecting import DEFAULT_POOL_SIZE, DEFAULT_TIMEOUT, no_connection, no_entry, seconds
 from twicesafe.stores.deadlines import Deadlines
 from twicesafe.stores.deadlines_blocking import BlockingDeadlines
+from twicesafe.stores.forks import keep_for_ever, mind_forks
 from twicesafe.stores.postgresql import CHANNEL, Failure, queries, shown_url, with_days, without_days
 from twicesafe.stores.postgresql_async import AsyncPostgresqlStore
 from twicesafe.stores.postgresql_sync import PostgresqlStore
@@ -134,6 +135,13 @@ class PsycopgConnections(_Psycopg):
         self._pool = None if isinstance(database, str) else database
         self._opening = Lock()
         self._deadlines = BlockingDeadlines(timeout)
+        if self._dsn is not None:
+            mind_forks(self)
+
+    def forked(self) -> None:
+        """See Forked. The threads of the pool, and of the deadlines, are not here."""
+        keep_for_ever(self._pool)
+        self._pool, self._opening, self._deadlines = None, Lock(), BlockingDeadlines(self._timeout)
 
     def acquire(self) -> Any:
         """See Connections.acquire."""

@@ -27,6 +27,7 @@ from twicesafe.stores.connecting import (
     seconds,
     without_password,
 )
+from twicesafe.stores.forks import keep_for_ever, mind_forks
 from twicesafe.stores.mysql import (
     Address,
     Failure,
@@ -82,10 +83,17 @@ class PymysqlConnections:
         self._url = url
         self._timeout = timeout
         self._closed = False
+        self._pool_size = pool_size
         self._places = _Places(pool_size)
         self._largest: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._hasty: WeakSet[Any] = WeakSet()
         """Connections to the store's own address that wait for locks as the store wants to."""
+        mind_forks(self)
+
+    def forked(self) -> None:
+        """See Forked."""
+        keep_for_ever(self._places)
+        self._places = _Places(self._pool_size)
 
     def acquire(self) -> Any:
         """See Connections.acquire."""

@@ -356,11 +356,3 @@ NOT_COMMITTED: Final = frozenset(
     {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY, -1}
 )
 """Codes with which a COMMIT fails for certain: its last page was not written. A failed fsync is not among them."""
-
-
-def keep_for_ever(inherited: object) -> None:
-    """What holds a connection that was inherited by a fork. SQLite forbids using it, and closing is using."""
-    _INHERITED.append(inherited)
-
-
-_INHERITED: Final[list[object]] = []

@@ -12,8 +12,9 @@ from twicesafe.core.claims import Claim, Claimed, Existing
 from twicesafe.core.record import Micros, Ownership, StoredResponse
 from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.contract import Transaction
+from twicesafe.stores.forks import keep_for_ever
 from twicesafe.stores.sql.transactional import SqlTransactionSteps
-from twicesafe.stores.sqlite_connection import SqliteConnection, SqliteFile, keep_for_ever
+from twicesafe.stores.sqlite_connection import SqliteConnection, SqliteFile
 from twicesafe.stores.sqlite_running import Running
 from twicesafe.stores.sqlite_writer import MakeSteps, Writer
 from twicesafe.stores.steps import drive

@@ -23,7 +23,8 @@ from threading import Lock, Thread
 from typing import Any, Final, TypeAlias, TypeVar
 
 from twicesafe.errors import AmbiguousWriteError, StoreError, StoreUnavailableError
-from twicesafe.stores.sqlite_connection import PAUSE, SqliteConnection, SqliteFile, is_busy, keep_for_ever
+from twicesafe.stores.forks import keep_for_ever
+from twicesafe.stores.sqlite_connection import PAUSE, SqliteConnection, SqliteFile, is_busy
 from twicesafe.stores.steps import Batch, Statement, Steps
 
 R = TypeVar("R")
