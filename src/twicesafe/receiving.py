@@ -160,22 +160,23 @@ class AsyncWebhookReceiver(_Receiver):
     ) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"webhooks come by http, not by {scope['type']}")
-        answer = _refusal(405, "webhooks come by POST")
+        answer = _refusal(405, "webhooks come by POST", allow="POST")
         if scope["method"] == "POST":
-            body = b""
+            pieces = []
+            size = 0
             more = True
-            while more and len(body) <= self._limit:
+            while more and size <= self._limit:
                 event = await receive()
                 if event["type"] == "http.disconnect":
                     return
-                body += event.get("body", b"")
+                pieces.append(event.get("body", b""))
+                size += len(pieces[-1])
                 more = event.get("more_body", False)
-            if len(body) > self._limit:
+            if size > self._limit:
                 answer = _refusal(413, f"the body has more than {self._limit} bytes")
             else:
-                answer = await self.receive(
-                    {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}, body
-                )
+                headers = {name.decode("latin-1"): line.decode("latin-1") for name, line in scope["headers"]}
+                answer = await self.receive(headers, b"".join(pieces))
         lines = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": lines})
         await send({"type": "http.response.body", "body": answer.body})
@@ -184,7 +185,6 @@ class AsyncWebhookReceiver(_Receiver):
 _ACCEPTED: Final = Answer(b"", 204, {})
 
 
-def _refusal(status: int, why: str) -> Answer:
-    return Answer(
-        json.dumps({"title": why, "status": status}).encode(), status, {"content-type": "application/problem+json"}
-    )
+def _refusal(status: int, why: str, **more: str) -> Answer:
+    document = json.dumps({"title": why, "status": status}).encode()
+    return Answer(document, status, {"content-type": "application/problem+json", **more})
