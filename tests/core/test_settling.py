@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import pytest
 
 from tests.core.records import ANSWER, NOW, SECOND, standing_so
@@ -88,8 +90,12 @@ def test_a_settlement_is_kept_as_long_as_its_claim_meant_to(response: object) ->
 def test_a_settlement_keeps_the_lines_that_answers_are_kept_with() -> None:
     """R17, R26: what belongs to one connection or one exchange is left away, as from an answer that was recorded."""
     lines = ((b"Connection", b"x-own"), (b"X-Own", b"1"), (b"Transfer-Encoding", b"chunked"), (b"Location", b"/1"))
-    settled = settle(held(), StoredResponse(201, (*lines, (b"Date", b"Mon"), (b"Set-Cookie", b"a=b")), b"x")).response
+    settled = settle(
+        held(), StoredResponse(HTTPStatus.CREATED, (*lines, (b"Date", b"Mon"), (b"Set-Cookie", b"a=b")), b"x")
+    ).response
     assert settled == StoredResponse(201, ((b"Location", b"/1"), (b"Set-Cookie", b"a=b")), b"x")
+    assert settled is not None
+    assert type(settled.status) is int
 
 
 def test_a_settlement_is_never_kept_for_no_time() -> None:
@@ -130,6 +136,7 @@ def test_only_operations_that_take_steps_have_a_journal() -> None:
         (StoredResponse(200, ((b"x", b"1\r\nSet-Cookie: a=b"),), b""), "header line"),
         (StoredResponse(200, ((b"x", b"\0"),), b""), "header line"),
         (StoredResponse(200, (("x", "1"),), b""), "in bytes"),  # type: ignore[arg-type]
+        (StoredResponse(200, (), "{}"), "is bytes"),  # type: ignore[arg-type]
     ],
 )
 def test_nothing_is_settled_by_an_answer_that_no_server_can_send(answer: StoredResponse, why: str) -> None:

@@ -82,12 +82,17 @@ def settle(record: Record, response: StoredResponse | None) -> Settle:
     """
     if response is not None:
         _check_can_be_sent(response)
-        response = response._replace(headers=remembered(response.headers, forgotten(store_cookies=True)))
+        lines = remembered(response.headers, forgotten(store_cookies=True))
+        # HTTPStatus is no plain number, and stores know no other.
+        response = StoredResponse(int(response.status), lines, response.body)
     retention = max(1, record.key_until - record.created_at)
     return Settle(record.ownership, response, retention, retention)
 
 
 def _check_can_be_sent(response: StoredResponse) -> None:
+    body: object = response.body
+    if body is not None and not isinstance(body, bytes):
+        raise ConfigurationError(f"an answer's body is bytes, or None where it is not kept, not {type(body).__name__}")
     status, size = response.status, len(response.body or b"")
     if not 200 <= status <= 599:
         raise ConfigurationError(f"an answer's status is between 200 and 599, not {status}")
