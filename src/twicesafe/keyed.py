@@ -227,6 +227,9 @@ class KeyedRequest(ForHandlers, Incoming):
         elif start is None and kind == "http.response.start":
             self._start = _settled_start(message)
         elif start is None or kind != "http.response.body":
+            if kind == "http.response.start":
+                # As servers do: the first one's body is not what comes now.
+                raise RuntimeError("an answer was started twice")
             await self._forward(message)
         else:
             body = message.get("body", b"")

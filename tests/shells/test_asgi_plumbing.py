@@ -228,6 +228,29 @@ def test_context_variables_are_seen_outside():
     run(trial())
 
 
+def test_an_answer_is_started_once():
+    """I11, E4: a layer that answers an error after a start was sent meets what it would meet at the server, so that the
+    error's body is never taken for the one that was announced."""
+
+    async def trial():
+        ledger = []
+
+        async def app(scope, receive, send):
+            ledger.append(1)
+            await send({"type": "http.response.start", "status": 201, "headers": []})
+            await send({"type": "http.response.start", "status": 500, "headers": []})
+            await send({"type": "http.response.body", "body": b"failed"})
+
+        rig = Rig(app=app)
+        first, again = await Wire(rig.safe).end(), await post(rig.safe)
+        assert len(ledger) == 1
+        assert isinstance(first.raised, RuntimeError)
+        assert (first.status, first.kind) == (again.status, again.kind) == (500, "handler-failed")
+        assert again.replayed
+
+    run(trial())
+
+
 def test_other_protocols_pass_through():
     """H: websockets and lifespan reach the application as they are."""
 
