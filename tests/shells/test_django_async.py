@@ -107,8 +107,9 @@ def test_a_hang_up_on_a_view_that_hides_its_contract_leaves_nothing_open(
     run(site, trial, Hiding(contract(work)) if blocking else markcoroutinefunction(Hiding(contract(awork))))
 
 
-def test_what_a_request_raises_as_it_is_cancelled_is_told_once() -> None:
-    """A1c: cancelled at its n-th turn for every n, what is raised reaches the caller or the loop's handler."""
+def test_what_a_request_raises_as_it_is_cancelled_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A1c: cancelled at the moment at which the work has failed, what it raised goes to the loop's handler."""
+    fail = threads._Work._fail
 
     class Open:
         """A visit that was begun, and that nothing is left of to be settled."""
@@ -118,7 +119,7 @@ def test_what_a_request_raises_as_it_is_cancelled_is_told_once() -> None:
         def broke(self, error: BaseException) -> None:
             pass
 
-    async def one(turns: int) -> bool:
+    async def trial() -> None:
         told: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context.get("exception")))
         failure = ValueError("no such thing")
@@ -126,23 +127,16 @@ def test_what_a_request_raises_as_it_is_cancelled_is_told_once() -> None:
         async def respond() -> Any:
             raise failure
 
-        task = asyncio.create_task(threads.seen_through(Open(), respond))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        over = task.done()
-        task.cancel()
-        (raised,) = await asyncio.gather(task, return_exceptions=True)
-        del task
-        await settled()
-        await asyncio.sleep(0)
-        if turns > 1:
-            assert [*told, raised].count(failure) == 1, (turns, told)
-        return over
+        def failing(work: Any, error: BaseException) -> None:
+            fail(work, error)
+            task.cancel()
 
-    async def trial() -> None:
-        turns = 0
-        while not await one(turns):
-            turns += 1
+        monkeypatch.setattr(threads._Work, "_fail", failing)
+        task = asyncio.create_task(threads.seen_through(Open(), respond))
+        (raised,) = await asyncio.gather(task, return_exceptions=True)
+        await settled()
+        assert told == [failure]
+        assert isinstance(raised, asyncio.CancelledError)
 
     asyncio.run(trial())
 
