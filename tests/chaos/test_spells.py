@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from twicesafe.core.claims import Claim, Claimed, Existing
-from twicesafe.core.record import Ownership
+from twicesafe.core.record import Instant, Ownership
+from twicesafe.errors import StoreUnavailableError
 from twicesafe.stores.memory import AsyncMemoryStore
-from twicesafe.storm.chaos.beside import keep_writing
+from twicesafe.storm.chaos.beside import keep_asking, keep_writing
 from twicesafe.storm.chaos.matrix import Cell, Operation
 from twicesafe.storm.chaos.plan import Part, Spell, Trouble
 from twicesafe.storm.chaos.troubles_disk import SlowDisk
@@ -111,5 +112,30 @@ def test_a_disk_has_something_to_flush_whatever_the_storm_has_left_to_do() -> No
         assert store.claims >= 2
         assert (await store.outstanding()).records == ()
         writing.cancel()
+
+    asyncio.run(trial())
+
+
+def test_what_goes_on_beside_ends_with_its_spell() -> None:
+    """R42: also where a driver took the cancellation for a failure of the network, which is what fails just then."""
+
+    class Swallowing(AsyncMemoryStore):
+        asked = asyncio.Event()
+
+        async def now(self) -> Instant:
+            self.asked.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise StoreUnavailableError("the connection is lost") from None
+            raise AssertionError("nobody answers")
+
+    async def trial() -> None:
+        store = Swallowing()
+        asking = asyncio.create_task(keep_asking(store))
+        await store.asked.wait()
+        asking.cancel()
+        await asyncio.wait_for(asyncio.wait({asking}), 60)
+        assert asking.done()
 
     asyncio.run(trial())

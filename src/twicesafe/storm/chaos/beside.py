@@ -1,4 +1,7 @@
-"""What goes on beside the storm, so that every trouble meets something, whatever the storm has left to do."""
+"""What goes on beside the storm, so that every trouble meets something, whatever the storm has left to do.
+
+Whose cancellation a driver has taken for a failure of the network, ends all the same.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from contextlib import suppress
 from os import urandom
 from typing import Final
 
+from twicesafe.cancelling import is_cancelled
 from twicesafe.core.claims import Claim, Claimed
 from twicesafe.core.fingerprint import GivenFingerprint
 from twicesafe.core.record import Effects
@@ -24,7 +28,7 @@ _SECOND: Final = 1_000_000
 
 async def keep_asking(store: AsyncStore) -> None:
     """Something is on its way over the network, until this is cancelled."""
-    while True:
+    while not is_cancelled():
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 await store.now()
@@ -33,7 +37,7 @@ async def keep_asking(store: AsyncStore) -> None:
 
 async def keep_writing(store: AsyncStore) -> None:
     """Something is to be flushed to the disk, until this is cancelled: keys of its own, claimed and released."""
-    while True:
+    while not is_cancelled():
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 found = await store.claim(_claim())
