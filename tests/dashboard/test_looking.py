@@ -20,7 +20,7 @@ from twicesafe.dashboard.life import life
 from twicesafe.dashboard.looking import LISTED, Look, Sight
 from twicesafe.dashboard.plots import duration, in_steps, over_time
 from twicesafe.dashboard.reading import Seen, messages
-from twicesafe.dashboard.tally import MINUTES, OPERATIONS, OTHERS, Kind
+from twicesafe.dashboard.tally import MINUTES, OPERATIONS, OTHERS, QUIET, Kind
 from twicesafe.observe import Event, Work, around, counts, traces
 from twicesafe.once import Once
 from twicesafe.outbox import Outbox
@@ -206,6 +206,16 @@ def test_what_is_kept_of_a_look_is_bounded() -> None:
     assert every[0].step == "step 2, call: open"
 
 
+def test_what_is_counted_together_is_listed_together() -> None:
+    """R26: records of operations that have no line of their own are listed where their number leads to."""
+    sight = Sight(10**12)
+    sight.add([seen(n, Standing.UNKNOWN, f"o-{n}") for n in range(1, OPERATIONS + 4)])
+    others = sight.listed(Standing.UNKNOWN, OTHERS)
+    assert len(others) == sight.count(Standing.UNKNOWN, operation=OTHERS) == 3
+    assert [one.operation for one in others] == [f"o-{n}" for n in range(OPERATIONS + 1, OPERATIONS + 4)]
+    assert [one.operation for one in sight.listed(Standing.UNKNOWN, "o-1")] == ["o-1"]
+
+
 def test_first_runs_are_of_the_minute_in_which_they_ended() -> None:
     """R26: one minute's first runs are one bar; those before the window are none; latency is of first claims only."""
     now = 10**15
@@ -246,6 +256,23 @@ def test_a_tally_counts_by_minute_and_forgets() -> None:
         tally(Event("mismatch", f"/made/up/{number}", "", loud=False))
     assert len(tally.operations()) <= OPERATIONS + 1
     assert sum(tally.numbers(Kind.MISMATCH)) == 3 * OPERATIONS
+
+
+def test_a_quiet_operation_makes_room() -> None:
+    """R26: a new name has a line once one that is told apart was quiet for an hour; nothing counted is lost."""
+    now = [6_000.0]
+    tally = Tally(lambda event: None, clock=lambda: now[0])
+    for number in range(OPERATIONS):
+        tally(Event("replayed", f"/made/up/{number}", "", loud=False))
+    tally(Event("replayed", "early", "", loud=False))
+    now[0] += QUIET * 60
+    tally(Event("replayed", "/made/up/0", "", loud=False))
+    tally(Event("replayed", "charge", "", loud=False))
+    assert sum(tally.numbers(Kind.REPLAY, "charge", MINUTES)) == 1
+    assert sum(tally.numbers(Kind.REPLAY, "/made/up/0", MINUTES)) == 2
+    assert sum(tally.numbers(Kind.REPLAY, OTHERS, MINUTES)) == 2
+    assert "/made/up/1" not in tally.operations() and len(tally.operations()) == OPERATIONS + 1
+    assert sum(tally.numbers(Kind.REPLAY, minutes=MINUTES)) == OPERATIONS + 3
 
 
 def test_a_tally_stands_in_nobodys_way() -> None:

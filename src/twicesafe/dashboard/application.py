@@ -35,6 +35,8 @@ Handler = Callable[["Asked"], Awaitable[Response]]
 TITLES: Final = {401: "Sign in first", 403: "Refused", 404: "Not found", 503: "Out of reach"}
 
 LARGEST_FORM: Final = 1_048_576
+ANSWERS_WITHIN: Final = 20.0
+"""Seconds that a reconciler of asyncio may take. Until then it holds a thread, of which an application has forty."""
 
 HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (
@@ -106,8 +108,14 @@ class Dashboard:
         self._app = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._refused})
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """Any ASGI server may call it."""
-        self._loop = asyncio.get_running_loop()
+        """Any ASGI server may call it; several event loops at a time need a dashboard each."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            if self._loop is not None and self._loop.is_running():
+                raise ConfigurationError("this dashboard is served by another event loop: make one for each")
+            self._loop = loop
+            self._door_keeper = asyncio.Lock()
+            self._live.begin()
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -353,7 +361,12 @@ class Dashboard:
         async def awaited() -> Any:
             return await answer
 
-        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+        asked = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+        try:
+            return asked.result(ANSWERS_WITHIN)
+        except TimeoutError:
+            asked.cancel()
+            raise
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

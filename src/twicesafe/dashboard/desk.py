@@ -112,7 +112,7 @@ class Desk:
         self._carry_out(record, reopen(record, journal), action, who, why)
 
     def ask(self, digest: bytes, seen: str, who: str, why: str) -> str:
-        """Ask the operation's reconciler. What came of it, in a word: done, not done, unclear, failed."""
+        """Ask the operation's reconciler. What came of it: done, not done, unclear, failed, no answer in time."""
         record = self._unknown(digest, seen)
         finder = self._finders.get(record.operation)
         if finder is None:
@@ -120,10 +120,20 @@ class Desk:
         entry = self._asked(record, "ask the reconciler", who, why)
         only: Any = _Only(self._store, record)
         reconcilers = Reconcilers(only, observer=log_events)
-        reconcilers.of(record.operation)(finder)
+        late = False
+
+        def found(unknown: Any) -> Any:
+            nonlocal late
+            try:
+                return finder(unknown)
+            except TimeoutError:
+                late = True
+                raise
+
+        reconcilers.of(record.operation)(found)
         came = reconcilers.run_once()
         outcome = next((word for word in ("done", "not_done", "unclear", "failed") if getattr(came, word)), "refused")
-        outcome = outcome.replace("_", " ")
+        outcome = "no answer in time" if late else outcome.replace("_", " ")
         self._store.audited(entry, outcome)
         return outcome
 

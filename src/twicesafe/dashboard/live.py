@@ -34,9 +34,13 @@ class Live:
         self._look = Look(store)
         self._desk = desk
         self._tally = tally
-        self._looking = asyncio.Lock()
         self._looked_at = float("-inf")
         self._rest = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Another event loop serves it from now on."""
+        self._looking = asyncio.Lock()
         self._streams = 0
         self._closed = asyncio.Event()
 

@@ -113,7 +113,12 @@ class Sight:
 
     def listed(self, standing: Standing, operation: str = "") -> list[Seen]:
         """The oldest of this standing, the oldest first; LISTED at most."""
-        found = (one for one in self._listed[standing] if operation in ("", one.operation))
+        apart = set(self.operations()) if operation == OTHERS else ()
+        found = (
+            one
+            for one in self._listed[standing]
+            if operation in ("", one.operation) or (operation == OTHERS and one.operation not in apart)
+        )
         return sorted(found, key=_age)[:LISTED]
 
     def count(self, *standings: Standing, operation: str = "") -> int:

@@ -38,6 +38,10 @@ DONE: Final[Mapping[str, Mapping[str, str]]] = {
     "asked-not-done": {"look": "good", "text": "The reconciler says that it was not done: the key is free."},
     "asked-unclear": {"look": "warn", "text": "The reconciler cannot tell yet. The outcome stays unknown."},
     "asked-failed": {"look": "bad", "text": "The reconciler failed; the log says how. The outcome stays unknown."},
+    "asked-no-answer-in-time": {
+        "look": "bad",
+        "text": "The reconciler gave no answer in time, and is not waited for. The outcome stays unknown.",
+    },
     "asked-refused": {"look": "warn", "text": "Somebody was quicker: look at it again."},
     "retried": {"look": "good", "text": "It is tried again at once."},
     "discarded": {"look": "good", "text": "It was given up."},

@@ -26,6 +26,8 @@ OPERATIONS: Final = 50
 """How many are told apart: their names may come from paths, which strangers make up."""
 OTHERS: Final = "(others)"
 """Where the rest of them is counted."""
+QUIET: Final = 60
+"""Minutes after which an operation that nothing was told of makes room for another one."""
 REMEMBERED: Final = 1000
 """Events that are kept one by one."""
 
@@ -80,7 +82,8 @@ class Tally:
         self._clock = clock
         self._guard = Lock()
         self._counts: dict[tuple[str, Kind], array[int]] = {}
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}
+        """When it was last told of them, in minutes; the longest ago comes first."""
         self._met: deque[Met] = deque(maxlen=REMEMBERED)
         self.since: Final = clock()
         self._minute = int(self.since // 60)
@@ -127,9 +130,26 @@ class Tally:
         self._minute = max(self._minute, minute)
 
     def _counted(self, operation: str, kind: Kind) -> array[int]:
-        if operation not in self._names:
-            if len(self._names) >= OPERATIONS:
-                operation = OTHERS
-            else:
-                self._names.add(operation)
+        if self._names.pop(operation, None) is None and not self._has_room():
+            operation = OTHERS
+        else:
+            self._names[operation] = self._minute
+        return self._of(operation, kind)
+
+    def _has_room(self) -> bool:
+        """For one more name: where all are taken, that of an operation that has been quiet. Others count as before."""
+        if len(self._names) < OPERATIONS:
+            return True
+        oldest, seen = next(iter(self._names.items()))
+        if self._minute - seen < QUIET:
+            return False
+        del self._names[oldest]
+        for kind in Kind:
+            left = self._counts.pop((oldest, kind), None)
+            if left is not None:
+                others = self._of(OTHERS, kind)
+                others[:] = array("L", map(int.__add__, others, left))
+        return True
+
+    def _of(self, operation: str, kind: Kind) -> array[int]:
         return self._counts.setdefault((operation, kind), array("L", bytes(MINUTES * array("L").itemsize)))
