@@ -25,6 +25,7 @@ from starlette.routing import Route
 from tests.dashboard.place import place
 from tests.dashboard.visitor import Caller
 from tests.shells import django_site
+from tests.shells.test_django_transactions import route
 from tests.telemetry.searched import ANSWER, BODY, KEY, PASSWORD, Caused, Searched, planted
 from twicesafe.django import idempotent
 from twicesafe.falcon import Idempotency as OfFalcon
@@ -169,3 +170,25 @@ def test_django(searched: Searched, tmp_path: Path) -> None:
     finally:
         site.close()
     assert len([event for event in searched.recorded.events if event.name == "mismatch"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["ninja", "api_view", "mixin", "viewset"])
+def test_frameworks_upon_django(searched: Searched, tmp_path: Path, kind: str) -> None:
+    """R21, R22: the same by Django Ninja and by REST framework, in each way to write its views."""
+    site = django_site.on_file(tmp_path)
+    bodies: list[str] = []
+
+    def work() -> HttpResponse:
+        return HttpResponse(_answered(bodies[-1].encode()))
+
+    try:
+        made = route(kind, work, effects="keyed", required=True)
+        with site.serving(made, TWICESAFE={"OBSERVER": searched}):
+            for key, body in ASKED:
+                bodies.append(body)
+                reply = site.post(key=key, body=body.encode(), content_type="text/plain", user=planted("user"))
+                if reply.headers["content-type"] == "application/problem+json":
+                    searched.saw(f"a problem document of {kind}", reply.content.decode())
+    finally:
+        site.close()
+    assert len([event for event in searched.recorded.events if event.name == "mismatch"]) == 1

@@ -8,11 +8,13 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import httpx2
+import niquests
 import pytest
 import requests
 from psycopg_pool import ConnectionPool
@@ -20,13 +22,14 @@ from psycopg_pool import ConnectionPool
 from tests.cli.running import twicesafe_within
 from tests.client.scripted import answer, reset_after_commit, serving
 from tests.client.ways import NO_TLS, QUICK, Hours
+from tests.doctor import served
 from tests.gateway.scripted import Service
 from tests.planted import told
 from tests.shells.probe import Probe, post
 from tests.telemetry.searched import BODY, KEY, PASSWORD, Caused, Searched, planted
 from twicesafe import PUBLIC, Policy
 from twicesafe.asgi import IdempotencyMiddleware
-from twicesafe.client import Budgets, Intent, Outcome, Watch
+from twicesafe.client import Budgets, Intent, IntentStore, Outcome, Watch
 from twicesafe.client.aiohttp import asend
 from twicesafe.client.httpx import send
 from twicesafe.client.opentelemetry import Tracing
@@ -49,6 +52,11 @@ def by_requests(intent: Intent, how: dict[str, Any]) -> Outcome[Any]:
         return send_by_requests(session, intent, **how, ambient=Hours().ambient)
 
 
+def by_niquests(intent: Intent, how: dict[str, Any]) -> Outcome[Any]:
+    with niquests.Session() as session:
+        return send_by_requests(session, intent, **how, ambient=Hours().ambient)
+
+
 def by_aiohttp(intent: Intent, how: dict[str, Any]) -> Outcome[Any]:
     async def sending() -> Outcome[Any]:
         async with aiohttp.ClientSession() as session:
@@ -57,7 +65,7 @@ def by_aiohttp(intent: Intent, how: dict[str, Any]) -> Outcome[Any]:
     return asyncio.run(sending())
 
 
-@pytest.mark.parametrize("by", [by_httpx2, by_requests, by_aiohttp])
+@pytest.mark.parametrize("by", [by_httpx2, by_requests, by_niquests, by_aiohttp])
 def test_clients(searched: Searched, by: Callable[..., Outcome[Any]]) -> None:
     """R22, R33: a client's key, body, lines, query and credentials are in no event, span, outcome or error."""
     watch = Watch(observer=searched, tracing=Tracing(searched.recorded.tracers))
@@ -145,6 +153,68 @@ def test_commands_on_records(searched: Searched, tmp_path: Path) -> None:
         ran = twicesafe_within(*command, "--store", url)
         assert ran.status == 0, ran.err
         searched.saw(f"twicesafe {command[0]}", ran.out + ran.err)
+
+
+def test_commands_that_settle(searched: Searched, tmp_path: Path) -> None:
+    """R22, R26: what is settled as done, with the answer that a file holds, is told without it, as is what is wrong."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    with closing(SqliteStore(tmp_path / "shop.db")) as store:
+        store.apply_schema()
+        once = Once(store, scope="shop", policy=Policy(unknown_on_error=True), observer=searched)
+        with pytest.raises(Caused):
+            once.operation(key=lambda card: KEY, name="charge")(_raised)(BODY)
+        (record,) = store.outstanding().records
+    for name, text in (("body", json.dumps(BODY)), ("broken", BODY)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    target = record.digest.hex()
+    for more in (
+        ("--header", f"card: {BODY}", "--header", f"no line {BODY}"),
+        ("--body", str(tmp_path / "body"), "--header", f"x-card: {BODY}"),
+        ("--body", str(tmp_path / "body")),
+    ):
+        ran = twicesafe_within("keys", "settle", target, "--store", url, "--why", "seen", *more)
+        searched.saw("twicesafe keys settle", ran.out + ran.err)
+    for verb in (("show", target), ("show", target, "--json"), ("list", "--json")):
+        ran = twicesafe_within("keys", *verb, "--store", url)
+        searched.saw(f"twicesafe keys {verb[0]}", ran.out + ran.err)
+
+
+def test_commands_on_intents(searched: Searched, tmp_path: Path) -> None:
+    """R22, R33: of an intent that is kept, sent again and settled, people see no body, line, query or whole key."""
+    file = tmp_path / "intents.db"
+    store = IntentStore(file)
+    with serving(answer(422)) as server:
+        for name, origin in (("here", server.origin), ("away", "http://127.0.0.1:1")):
+            lines = {"x-card": planted("line")}
+            where = f"{origin}/charges?code={planted('query')}"
+            store.reserve(
+                name,
+                Intent.new("POST", where, json={"card": BODY}, headers=lines, key=f"{KEY}-{name}"),
+                remembers=timedelta(1),
+            )
+        for verb, *more in (
+            ("list",), ("list", "--json"), ("show", "here"), ("show", "here", "--json"),
+            ("resume", "--unsent", "--deadline", "1"), ("resume", "--unsent", "--deadline", "1", "--json"),
+            ("list", "--all"), ("settle", "away", "--done", "--why", "seen"), ("forget", "here"),
+        ):  # fmt: skip
+            ran = twicesafe_within("intents", verb, str(file), *more)
+            searched.saw(f"twicesafe intents {verb} {more}", ran.out + ran.err)
+
+
+def test_commands_that_look(searched: Searched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R22, R44: neither `doctor` nor `stores check` shows the password of a store that it cannot reach."""
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    monkeypatch.setattr(served, "FOLDER", tmp_path)
+    wait = ConnectionPool.getconn
+    monkeypatch.setattr(ConnectionPool, "getconn", lambda pool, timeout: wait(pool, 0.1))
+    for address in (f"postgresql://app:{PASSWORD}@127.0.0.1:1/shop", f"redis://app:{PASSWORD}@127.0.0.1:1/0", PASSWORD):
+        for arguments in (
+            ("doctor", "tests.doctor.served:honest()", "--store", address),
+            ("stores", "check", address, "--check", "a_claim_is_kept_as_asked"),
+        ):
+            ran = twicesafe_within(*arguments)
+            assert ran.status > 0
+            searched.saw(f"twicesafe {arguments[0]}", ran.out + ran.err)
 
 
 def _raised(card: str) -> str:

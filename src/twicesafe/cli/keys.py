@@ -345,7 +345,8 @@ def _journal(record: Record) -> Journal:
 def _line(text: str) -> tuple[bytes, bytes]:
     found = _HEADER.fullmatch(text)
     if found is None:
-        raise ConfigurationError(f"--header must be 'name: value', not {text!r}")
+        # Not what was given, which may be any answer's line.
+        raise ConfigurationError("--header must be 'name: value'")
     return found[1].lower().encode("ascii"), found[2].encode("latin-1")
 
 
