@@ -118,3 +118,13 @@ def test_the_demo_says_where_it_is_and_ends_when_told(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert (process.returncode, "Traceback" in err) == (0, False)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9/charges", "https://shop.example"])
+def test_a_check_of_an_address_says_what_it_starts_from(address: str) -> None:
+    """R43: an address where a description belongs is told what to give instead, in one line, and nothing is sent."""
+    ran = twicesafe("check", address)
+    assert (ran.status, ran.out) == (2, "")
+    (line,) = ran.err.splitlines()
+    assert "--openapi or --curl" in line
+    assert "--server" in line

@@ -40,7 +40,7 @@ def test_findings() -> None:
     (found,) = ran.json["findings"]
     assert (found["code"], found["severity"], found["where"]) == ("retention-short", "error", "charge")
     text = doctor(f"{HERE}:honest()", "--horizon", "1000000").out
-    assert all(word in text for word in ("error retention-short", "where", "means", "do", "1 errors, 0 warnings."))
+    assert all(word in text for word in ("error retention-short", "where", "means", "do", "1 error, 0 warnings."))
 
 
 def test_another_store(tmp_path: Path) -> None:

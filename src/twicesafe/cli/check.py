@@ -121,6 +121,11 @@ def check(
         wanted = _form(form, [one.value for one in Form])
         trials = chosen(only or (), skip or ())
         limits = Limits(seconds=timeout, parallel=parallel, anywhere=i_own_this)
+        if target is not None and target.parts[0] in {"http:", "https:"}:
+            raise ConfigurationError(
+                "a check starts from a file that describes the target, not from its address: name one, or give "
+                "--openapi or --curl, and the address as --server; `twicesafe check --help` has examples"
+            )
         found = _target(target, curl, openapi, operation, demo, server=server, header=header or [], name=key_header)
         found = _counted(found, count_url, count_at, count_command)
         if dry_run:

@@ -117,4 +117,8 @@ def _show(found: list[Finding], app: str) -> None:
         console.print(f"Nothing wrong was found with {app}.", style="green", markup=False)
     else:
         errors = sum(one.kind.severity is Severity.ERROR for one in found)
-        console.print(f"{errors} errors, {len(found) - errors} warnings.", markup=False)
+        console.print(f"{_counted(errors, 'error')}, {_counted(len(found) - errors, 'warning')}.", markup=False)
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
