@@ -120,10 +120,14 @@ function absolute(url) {
   try {
     address = new URL(url, base);
   } catch {
-    throw new TypeError(`${url} is not a whole address${base ? "" : ", and there is no page here that it could begin at"}`);
+    // Less what may be somebody's: a user, a password, a query.
+    const shown = `${url}`.replace(/[?#].*$/s, "").replace(/^.*@/s, "");
+    throw new TypeError(`${shown} is not a whole address${base ? "" : ", and there is no page here that it could begin at"}`);
   }
-  const { href, protocol } = address;
+  const { href, protocol, username, password } = address;
   if (protocol !== "http:" && protocol !== "https:") throw new TypeError(`no intent can be sent by ${protocol}`);
+  // fetch() refuses it as well, and its error shows them.
+  if (username || password) throw new TypeError("an address holds no user and no password here: give them in a header");
   return href;
 }
 
