@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.dashboard.place import KEY, PATIENCE, Place, place
 from tests.dashboard.visitor import LIVE, Caller, visit
 from twicesafe.core.record import StoredResponse
-from twicesafe.dashboard import Dashboard, application
+from twicesafe.dashboard import Dashboard, awaiting
 from twicesafe.errors import ConfigurationError
 from twicesafe.reconcile import Answered, Done, NotDone, Unknown
 from twicesafe.stores.sqlite import SqliteStore
@@ -126,7 +126,7 @@ def test_a_reconciler_may_be_asynchronous_and_may_fail(tmp_path: Path) -> None:
 
 def test_a_reconciler_that_never_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R26, I6: one that is awaited and never answers is cancelled, its thread is free again, and the page says so."""
-    monkeypatch.setattr(application, "ANSWERS_WITHIN", 0.05)
+    monkeypatch.setattr(awaiting, "ANSWERS_WITHIN", 0.05)
     ended = Event()
 
     async def find(unknown: Unknown) -> Answered:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from twicesafe.dashboard import shown
 from twicesafe.dashboard.asked import cookie_name, name_given, root_of
+from twicesafe.dashboard.awaiting import waited_for
 from twicesafe.dashboard.desk import Desk, Finder, RefusedError
 from twicesafe.dashboard.live import Live
 from twicesafe.dashboard.pages import ASSETS, asset, page
@@ -35,8 +36,6 @@ Handler = Callable[["Asked"], Awaitable[Response]]
 TITLES: Final = {401: "Sign in first", 403: "Refused", 404: "Not found", 503: "Out of reach"}
 
 LARGEST_FORM: Final = 1_048_576
-ANSWERS_WITHIN: Final = 20.0
-"""Seconds that a reconciler of asyncio may take. Until then it holds a thread, of which an application has forty."""
 
 HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (
@@ -357,16 +356,7 @@ class Dashboard:
         if not isawaitable(answer):
             return answer
         assert self._loop is not None
-
-        async def awaited() -> Any:
-            return await answer
-
-        asked = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
-        try:
-            return asked.result(ANSWERS_WITHIN)
-        except TimeoutError:
-            asked.cancel()
-            raise
+        return waited_for(answer, self._loop)
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
