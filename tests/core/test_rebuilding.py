@@ -101,9 +101,9 @@ def test_what_is_no_answer_is_an_error(given: object) -> None:
 
 def test_what_a_hook_raises_is_told_without_its_text() -> None:
     """R22: the text of an application's exception may hold an answer; its type and its operation are enough."""
-    cause = ValueError("card 4242")
+    cause = ValueError("card 4242-4242-4242-4242")
     told = not_rebuilt(cause, Operation("charge"))
-    assert "4242" not in str(told) and "charge" in str(told) and "ValueError" in str(told)
+    assert "4242-4242-4242-4242" not in str(told) and "charge" in str(told) and "ValueError" in str(told)
     assert told.__cause__ is cause
     assert not_rebuilt(told, Operation("charge")) is told
 

@@ -32,17 +32,20 @@ async def the_others_are_ended(store: Any, clock: ManualClock, damage: Callable[
         await won(store, key, effects=Effects.OPAQUE)
     damage()
     clock.advance(timedelta(microseconds=LEASE))
+    others = [digest_of(key) for key in KEYS if key != "damaged"]
+    told: list[str] = []
+    # Where others have records as well a sweep may take several calls.
+    while not told or {(await store.read(digest)).record.state for digest in others} != {RecordState.UNKNOWN}:
+        try:
+            await store.settle_stale()
+        except StoreError as error:
+            told.append(str(error))
+    assert all("damaged" in text for text in told)
     with pytest.raises(StoreError, match="damaged"):
-        await store.settle_stale()
-    for key in KEYS:
-        if key == "damaged":
-            with pytest.raises(StoreError, match="damaged"):
-                await store.read(digest_of(key))
-        else:
-            assert (await store.read(digest_of(key))).record.state is RecordState.UNKNOWN
+        await store.read(digest_of("damaged"))
     if resumes:
         found = await store.outstanding()
-        assert {record.digest for record in found.records} == {digest_of(key) for key in KEYS if key != "damaged"}
+        assert {record.digest for record in found.records} == set(others)
     await store.aclose()
 
 

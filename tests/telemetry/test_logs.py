@@ -63,14 +63,14 @@ def test_loud_events_are_errors_and_the_rest_is_at_debug_level(caplog: pytest.Lo
 
 def test_an_error_that_is_not_ours_is_told_by_its_class_and_place(caplog: pytest.LogCaptureFixture) -> None:
     """R22: of a driver's or a handler's error neither its text nor its cause is logged; where it was raised is."""
-    error = raised(ValueError("card 4242"))
-    error.__cause__ = KeyError("4242")
+    error = raised(ValueError("card 4242-4242-4242-4242"))
+    error.__cause__ = KeyError("4242-4242-4242-4242")
     for event in ("reconcile.failed", "worker.failed"):
         log_events(Event(event, "charge", "", loud=True, error=error))
     assert "ValueError in raised (" in caplog.text and "test_logs.py:" in caplog.text
-    assert "4242" not in caplog.text
-    assert told_of(ValueError("4242")) == "ValueError"
-    assert "4242" not in str(fields(Event("worker.failed", "", "", loud=True, error=error)))
+    assert "4242-4242-4242-4242" not in caplog.text
+    assert told_of(ValueError("4242-4242-4242-4242")) == "ValueError"
+    assert "4242-4242-4242-4242" not in str(fields(Event("worker.failed", "", "", loud=True, error=error)))
 
 
 def test_what_an_observer_raises_repeats_nothing_of_what_it_met(caplog: pytest.LogCaptureFixture) -> None:
@@ -91,9 +91,9 @@ def test_what_an_observer_raises_repeats_nothing_of_what_it_met(caplog: pytest.L
 
 def test_a_fault_is_logged_with_the_way_to_it(caplog: pytest.LogCaptureFixture) -> None:
     """R22, R44: whoever has to find it gets file, line and function."""
-    log_fault("the tracing raised", raised(ValueError(f"{4242}")))
+    log_fault("the tracing raised", raised(ValueError("4242-4242-4242-4242")))
     assert "the tracing raised: ValueError" in caplog.text and "test_logs.py" in caplog.text
-    assert "4242" not in caplog.text
+    assert "4242-4242-4242-4242" not in caplog.text
 
 
 def test_structlog_gets_the_same_fields() -> None:
