@@ -13,7 +13,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 from twicesafe.client._left_open import LEFT_OPEN
 from twicesafe.client.budgets import OF_THIS_PROCESS
 
-pytest_plugins = ["tests.collecting"]
+pytest_plugins = ["tests.collecting", "tests.parsing"]
 
 
 def enter(namespace: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tests.behaviour.knobs import TABLES
 from tests.behaviour.wire import PATIENCE, Exchange, head
-from tests.house.sources import parsed
+from tests.parsing import parse
 from twicesafe.storm.tied import tied
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ def probes() -> list[Probe]:
 
 def _probe(path: Path) -> Probe:
     found = {}
-    for node in parsed(path.read_text(encoding="utf-8"), str(path)).body:
+    for node in parse(path.read_text(encoding="utf-8"), str(path)).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for target in targets:
             if isinstance(target, ast.Name) and target.id in ("COMMANDS", "NOT_OFFERED"):

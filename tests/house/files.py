@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.house.sources import ROOT, parsed
+from tests.house.sources import ROOT
+from tests.parsing import parse
 
 Test: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -37,7 +38,7 @@ def repository() -> Mapping[Path, str]:
 def files_of_tests() -> Mapping[Path, ast.Module]:
     """Every file of tests, parsed."""
     return {
-        path: parsed(text, str(path))
+        path: parse(text, str(path))
         for path, text in repository().items()
         if path.parts[0] == "tests" and path.name.startswith("test_") and path.suffix == ".py"
     }

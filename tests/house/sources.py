@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import gc
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.parsing import parse
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -40,17 +41,6 @@ class Import(NamedTuple):
         return f"{self.importer} imports {self.imported} (line {self.line})"
 
 
-def parsed(text: str, path: str) -> ast.Module:
-    """The file's tree. Without the collector: what it runs meanwhile CPython counts as the parser's own recursion."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return ast.parse(text, path)
-    finally:
-        if enabled:
-            gc.enable()
-
-
 @cache
 def modules() -> Mapping[str, ast.Module]:
     """Every module of the package by its dotted name, parsed."""
@@ -58,7 +48,7 @@ def modules() -> Mapping[str, ast.Module]:
     for path in sorted((SOURCE / PACKAGE).rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = parsed(path.read_text(encoding="utf-8"), str(path))
+        found[name] = parse(path.read_text(encoding="utf-8"), str(path))
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.collecting import FIRST
 from tests.house.files import each_test, files_of_tests, repository
-from tests.house.sources import parsed
+from tests.parsing import parse
 
 ALL_OF_IT = range(1, 45)
 
@@ -103,7 +103,7 @@ def test_no_test_evades() -> None:
             continue
         evasions = EVASIONS - {"time.sleep"} if str(path).startswith(REAL_PROCESSES) else EVASIONS
         last_words = {evasion.rpartition(".")[2] for evasion in evasions}
-        tree = parsed(text, str(path))
+        tree = parse(text, str(path))
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in last_words and ast.unparse(node) in evasions:
                 wrong.append(f"{path}:{node.lineno} {ast.unparse(node)}")
