@@ -31,7 +31,7 @@ from twicesafe.core.exchange import exchange
 from twicesafe.core.lifecycle import Standing
 from twicesafe.core.policy import REFUSED_BEFORE_WORK, Policy
 from twicesafe.core.record import StoredResponse
-from twicesafe.core.steps import FORWARD, Answer, Complete, Hold, Propagate, Read, Release, Wait
+from twicesafe.core.steps import FORWARD, Answer, Complete, Hold, Propagate, Read, Release, Renew, Wait
 from twicesafe.errors import (
     AmbiguousWriteError,
     CommitRefusedError,
@@ -154,7 +154,7 @@ def test_recording_is_tried_again_under_the_same_ownership(policy: Policy, failu
     assert played.told == ""
 
 
-@pytest.mark.parametrize("policy", LEASED, ids=name_of)
+@pytest.mark.parametrize("policy", [OPAQUE, KEYED], ids=name_of)
 @pytest.mark.parametrize("held", [None, AWAY, LOST, TAKEN], ids=["held", "away", "lost", "taken"])
 def test_a_recording_that_never_succeeds_is_not_a_second_run(policy: Policy, held: StoreError | None) -> None:
     """R14, I6: the first caller gets the true answer, the outcome is held as unknown, and the observers are told."""
@@ -165,6 +165,17 @@ def test_a_recording_that_never_succeeds_is_not_a_second_run(policy: Policy, hel
     assert played.result is FORWARD
     assert played.told.startswith("recording.failed!")
     assert played.notices[0].error is AWAY
+
+
+@pytest.mark.parametrize("left", [None, AWAY, LOST, TAKEN], ids=["left", "away", "lost", "taken"])
+def test_an_answer_that_is_never_recorded_leaves_steps_that_are(left: StoreError | None) -> None:
+    """R14, R24, I10: each step is in the journal, so it is left to whoever goes on with it, as after a crash;
+    its key is not stuck until a person comes."""
+    played = ran(RESUMABLE, CHARGED, AWAY, LOST, AWAY, AWAY, left)
+    assert played.names == "Claim Run Complete Wait Complete Wait Complete Wait Complete Renew"
+    assert played.only(Renew) == Renew(OWN, 1)
+    assert played.result is FORWARD
+    assert played.told.startswith("recording.failed!")
 
 
 # --- recording fails: inside a transaction ---------------------------------------------------------------------------

@@ -199,7 +199,10 @@ def _not_recorded(
         if isinstance(error, LeaseLostError):
             raise error
         if not (yield from _insist(step, error)):
-            yield from _try(Hold(step.ownership))
+            # What a resumable operation has done stands in its journal: whoever goes on with it, a retry or a worker,
+            # does none of it again and comes to the same answer. Of any other nobody knows.
+            resumable = claim.effects is Effects.RESUMABLE
+            yield from _try(Renew(step.ownership, AT_ONCE) if resumable else Hold(step.ownership))
     except LeaseLostError as lost:
         yield Notice("lease.lost", loud=True, error=lost)
         return (yield from _superseded(claim, policy, result, usual_us))
