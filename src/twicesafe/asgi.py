@@ -14,6 +14,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from twicesafe import eager, reached
+from twicesafe.cancelling import ended
 from twicesafe.core.keys import PUBLIC, Scope
 from twicesafe.core.policy import Operation, Policy
 from twicesafe.dealings import EnteredOf, Shared
@@ -203,7 +204,7 @@ async def _seen_through(request: KeyedRequest, task: asyncio.Task[None], shared:
     shared.running.add(task)
     task.add_done_callback(shared.running.discard)
     try:
-        await asyncio.wait([task])
+        await ended(task)
         task.result()
     except asyncio.CancelledError:
         # Also where it has ended this very moment.
@@ -213,7 +214,7 @@ async def _seen_through(request: KeyedRequest, task: asyncio.Task[None], shared:
                 request.detach()
             else:
                 task.cancel()
-                await asyncio.wait([task])
+                await ended(task)
         raise
     finally:
         _show(context)

@@ -44,7 +44,7 @@ async def seen_through(
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await _ended(task, loop)
+            await ended(task)
         except asyncio.CancelledError as error:
             cancelled = error
             if meanwhile is not None:
@@ -58,8 +58,8 @@ async def _working(work: Awaitable[R]) -> R:
     return await work
 
 
-def _ended(task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+def ended(task: asyncio.Task[Any]) -> asyncio.Future[None]:
     """Done when the task is. Whoever is cancelled meanwhile cancels this alone. asyncio.wait takes thrice as long."""
-    ended = loop.create_future()
-    task.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
-    return ended
+    done = task.get_loop().create_future()
+    task.add_done_callback(lambda _: None if done.done() else done.set_result(None))
+    return done
