@@ -110,7 +110,7 @@ def percentile(took: list[float], which: int) -> float:
     """In milliseconds: the median of windows, for what else runs on the machine comes and goes."""
     size = REGULAR * PACE * WINDOW
     windows = [took[start : start + size] for start in range(0, len(took), size)]
-    whole = [window for window in windows if len(window) > size // 2]
+    whole = [window for window in windows if len(window) > size // 2] or [took]
     return statistics.median(statistics.quantiles(window, n=100)[which - 1] for window in whole) * 1000
 
 
@@ -129,7 +129,7 @@ def regular(url: str, seconds: float) -> Load:
 def trial(store: str, url: str, rate: float, seconds: float, before: dict[str, Any], *, limited: bool) -> Result:
     """A flood, and the quiet after it; `before` is what the regular callers had before it."""
     began = state(url)
-    loads = [regular(url, seconds), Load(url, "crowd", CALLERS, rate, seconds)]
+    loads = [regular(url, seconds), Load(url, f"crowd of {rate:g}", CALLERS, rate, seconds)]
     regulars, flood = (load.ended() for load in loads)
     ended = state(url)
     after = regular(url, QUIET).ended()
