@@ -25,6 +25,11 @@ def why(verdict: Verdict, benchmarks: Mapping[str, Sequence[Row]]) -> str:
             f"Counted in operations of the interpreter ({case}): by hand {median(counted, 'floor')}, "
             f"twicesafe {median(counted, target.subject)}{peer}."
         )
+    if target.benchmark == "wsgi" and verdict.beside == "django-idempotency-key":
+        return (
+            "It claims nothing before the view runs: of two requests at once both run it, and what a process leaves "
+            "behind that dies is run again."
+        )
     if target.benchmark == "http":
         share = f"{target.case} beside the bare application's"
         return f"The floor, by hand, reaches {median(share, 'floor')} of the bare application."
