@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from pathlib import Path
 from threading import Event
-from typing import Any
 
-import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard.place import KEY, PATIENCE, Place, place
 from tests.dashboard.visitor import LIVE, Caller, visit
 from twicesafe.core.record import StoredResponse
-from twicesafe.dashboard import Dashboard, awaiting
-from twicesafe.errors import ConfigurationError
+from twicesafe.dashboard import awaiting
 from twicesafe.reconcile import Answered, Done, NotDone, Unknown
-from twicesafe.stores.sqlite import SqliteStore
 
 expect.set_options(timeout=PATIENCE * 1000)
 
@@ -148,35 +143,6 @@ def test_a_reconciler_that_never_ends_is_not_waited_for(tmp_path: Path, monkeypa
         assert len(shop.store.outstanding().records) == 1
         assert "no answer in time" in caller.get(came.removeprefix("/dashboard"))[2]
         assert [one.outcome for one in shop.store.audits(record.digest)] == ["no answer in time"]
-
-
-def test_one_dashboard_is_of_one_loop_at_a_time(tmp_path: Path) -> None:
-    """R26: another loop beside the one that serves it is told to have its own; one after it is served."""
-
-    async def asked(dashboard: Any) -> int:
-        transport = httpx2.ASGITransport(dashboard)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://here") as client:
-            return (await client.get("/")).status_code
-
-    with closing(SqliteStore(tmp_path / "shop.db")) as store:
-        store.apply_schema()
-        dashboard = Dashboard(store, who=lambda request: "ann")
-        assert [asyncio.run(asked(dashboard)) for _ in range(2)] == [200, 200]
-        refused: list[BaseException] = []
-
-        def beside() -> None:
-            try:
-                asyncio.run(asked(dashboard))
-            except ConfigurationError as error:
-                refused.append(error)
-
-        async def both() -> int:
-            await asked(dashboard)
-            await asyncio.to_thread(beside)
-            return await asked(dashboard)
-
-        assert asyncio.run(both()) == 200
-        assert len(refused) == 1 and "another event loop" in str(refused[0])
 
 
 def test_a_released_key_is_free_and_its_trail_stays(browser: Browser, shop: Place) -> None:
