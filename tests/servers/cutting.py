@@ -6,6 +6,7 @@ It runs in the event loop of its test, and carries any number of connections.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum, auto
 from types import TracebackType
 
@@ -29,6 +30,7 @@ class CuttingProxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._armed: tuple[tuple[bytes, ...], Loss] | None = None
+        self._happened: Callable[[], object] = lambda: True
         self._delivery = asyncio.Event()
         self.delivered = asyncio.Event()
         self.cut = asyncio.Event()
@@ -36,9 +38,11 @@ class CuttingProxy:
         self.round_trips = 0
         """How often something was sent to the server after something had come back."""
 
-    def arm(self, pattern: bytes, loss: Loss, *others: bytes) -> None:
-        """Cut when `pattern` comes by, or one of the others."""
+    def arm(self, pattern: bytes, loss: Loss, *others: bytes, happened: Callable[[], object] = lambda: True) -> None:
+        """Cut when `pattern` comes by, or one of the others. An answer is lost once it has `happened`: of several
+        statements that travel together the first may be answered before the last is carried out."""
         self._armed = (pattern, *others), loss
+        self._happened = happened
         self.cut.clear()
 
     def deliver(self) -> None:
@@ -82,6 +86,11 @@ class CuttingProxy:
         loss = self._armed[1]
         self._armed = None
         return loss
+
+    async def happened(self) -> None:
+        """Until what was sent is carried out."""
+        while not await asyncio.to_thread(self._happened):
+            pass
 
     async def delivery(self) -> None:
         """Until `deliver` is called."""
@@ -127,6 +136,7 @@ class _Line:
                 self._muted = True
                 self._server_writer.write(data)
                 await self._answer.wait()
+                await self._proxy.happened()
             self._writer.transport.abort()
             self._proxy.cut.set()
             if loss is Loss.TIME:
@@ -134,6 +144,7 @@ class _Line:
                 self._muted = True
                 self._server_writer.write(data)
                 await self._answer.wait()
+                await self._proxy.happened()
                 self._proxy.delivered.set()
             return
 

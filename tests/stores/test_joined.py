@@ -58,7 +58,7 @@ def test_a_commit_whose_answer_is_lost_is_in_doubt_and_read_back(postgresql_serv
             async with store.transaction() as transaction:
                 own = await won(transaction, effects=TRANSACTIONAL)
                 await place.write_in(transaction)
-                proxy.arm(b"COMMIT", Loss.ANSWER)
+                proxy.arm(b"COMMIT", Loss.ANSWER, happened=place.effects)
                 with pytest.raises(AmbiguousWriteError):
                     await complete(transaction, own)
                 assert proxy.cut.is_set()

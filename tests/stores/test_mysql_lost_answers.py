@@ -36,7 +36,7 @@ def test_a_commit_whose_answer_is_lost_is_in_doubt_and_read_back(mysql_place, ki
             async with store.transaction() as transaction:
                 own = await won(transaction, effects=TRANSACTIONAL)
                 await mysql_place.write_in(transaction)
-                proxy.arm(b"COMMIT", Loss.ANSWER)
+                proxy.arm(b"COMMIT", Loss.ANSWER, happened=mysql_place.effects)
                 with pytest.raises(AmbiguousWriteError):
                     await complete(transaction, own)
                 assert proxy.cut.is_set()
@@ -84,7 +84,7 @@ def test_a_read_waits_for_a_commit_on_its_way(mysql_place, kind) -> None:
             async with store.transaction() as transaction:
                 own = await won(transaction, effects=TRANSACTIONAL)
                 await mysql_place.write_in(transaction)
-                proxy.arm(b"COMMIT", Loss.TIME)
+                proxy.arm(b"COMMIT", Loss.TIME, happened=mysql_place.effects)
                 with pytest.raises(AmbiguousWriteError):
                     await complete(transaction, own)
             reading = asyncio.ensure_future(store.read(own.digest))

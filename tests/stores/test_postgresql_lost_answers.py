@@ -51,7 +51,7 @@ def test_a_commit_whose_answer_is_lost_is_in_doubt_and_read_back(postgresql_serv
             async with store.transaction() as transaction:
                 own = await won(transaction, effects=TRANSACTIONAL)
                 await place.write_in(transaction)
-                proxy.arm(b"COMMIT", Loss.ANSWER)
+                proxy.arm(b"COMMIT", Loss.ANSWER, happened=place.effects)
                 with pytest.raises(AmbiguousWriteError):
                     await complete(transaction, own)
                 assert proxy.cut.is_set()
@@ -100,7 +100,7 @@ def test_a_read_waits_for_a_commit_on_its_way(postgresql_server, place, kind) ->
             async with store.transaction() as transaction:
                 own = await won(transaction, effects=TRANSACTIONAL)
                 await place.write_in(transaction)
-                proxy.arm(b"COMMIT", Loss.TIME)
+                proxy.arm(b"COMMIT", Loss.TIME, happened=place.effects)
                 with pytest.raises(AmbiguousWriteError):
                     await complete(transaction, own)
             reading = asyncio.ensure_future(store.read(own.digest))
