@@ -39,7 +39,7 @@ def unreachable(address: str, seconds: float, pause: float = 2.0) -> str | None:
         while (left := end - time.monotonic()) > 0:
             request = urllib.request.Request(address, QUESTION, headers)  # noqa: S310 - named by whoever runs this
             try:
-                urllib.request.urlopen(request, timeout=left).close()  # noqa: S310
+                urllib.request.urlopen(request, timeout=left).close()  # noqa: S310 - as above
             except urllib.error.HTTPError:
                 reached.set()
             except OSError as error:
@@ -62,7 +62,7 @@ def audit(tool: list[str], packages: Path, address: str) -> int:
     """What pip-audit makes of the packages there: CLEAN or FAILED, and why in one line on stderr."""
     arguments = ["--strict", "--vulnerability-service", "osv", "--progress-spinner", "off", "--osv-url", address]
     command = [*tool, *arguments, "--path", str(packages)]
-    status = subprocess.run(command, check=False).returncode  # noqa: S603
+    status = subprocess.run(command, check=False).returncode  # noqa: S603 - of this script alone
     if status == 0:
         return CLEAN
     print(

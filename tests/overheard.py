@@ -87,7 +87,7 @@ def in_the_log(search: Search) -> None:
     if _first("log"):
         logger = logging.getLogger("twicesafe")
         logger.addFilter(Searching(search))
-        observe._log = Wakeful(logger, search)  # type: ignore[misc,assignment]
+        observe._log = Wakeful(logger, search)  # type: ignore[misc,assignment]  # to listen
 
 
 # --- errors and error answers ----------------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ def _in_errors_of(kind: type[BaseException], search: Search) -> None:
         noted(self, note)
 
     own = frozenset(vars(kind))
-    kind.__init__ = init  # type: ignore[method-assign]
-    kind.add_note = add_note  # type: ignore[method-assign,assignment]
+    kind.__init__ = init  # type: ignore[method-assign]  # to listen
+    kind.add_note = add_note  # type: ignore[method-assign,assignment]  # to listen
 
 
 def in_problems(search: Search) -> None:
@@ -163,7 +163,7 @@ def in_spans(search: Search) -> None:
         end(self, *args, **kwargs)
         search(f"the span {self.name!r}", _of_span(self))
 
-    Span.end = ended  # type: ignore[method-assign]
+    Span.end = ended  # type: ignore[method-assign]  # to listen
 
 
 def _of_span(span: Any) -> str:
@@ -205,7 +205,7 @@ def on_pages(search: Search) -> None:
 
         await called(self, scope, receive, sent)
 
-    application.Dashboard.__call__ = call  # type: ignore[method-assign]
+    application.Dashboard.__call__ = call  # type: ignore[method-assign]  # to listen
 
 
 # --- what goes in ----------------------------------------------------------------------------------------------------
@@ -229,5 +229,5 @@ def when_sent(key: Callable[[str], None], body: Callable[[bytes], None]) -> None
         body(facts.body)
         made(self, facts, rule)
 
-    keys.sha256 = sha256  # type: ignore[attr-defined,assignment]
-    fingerprint.Fingerprint.__init__ = init  # type: ignore[method-assign]
+    keys.sha256 = sha256  # type: ignore[attr-defined,assignment]  # to listen
+    fingerprint.Fingerprint.__init__ = init  # type: ignore[method-assign]  # to listen
